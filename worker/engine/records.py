@@ -51,9 +51,9 @@ class Records:
     @classmethod
     def from_sets(cls, sets: Iterable[Iterable[int]], n_codes: int) -> "Records":
         """Records from Python sets or lists of code indices; for small data and tests."""
-        pairs = [(row, code) for row, codes in enumerate(listed := [list(s) for s in sets]) for code in codes]
-        rows, codes = zip(*pairs, strict=True) if pairs else ((), ())
-        return cls.from_pairs(rows, codes, len(listed), n_codes)
+        listed = [list(codes) for codes in sets]
+        rows = [row for row, codes in enumerate(listed) for _ in codes]
+        return cls.from_pairs(rows, [code for codes in listed for code in codes], len(listed), n_codes)
 
     @classmethod
     def from_dense(cls, x: ArrayLike) -> "Records":
