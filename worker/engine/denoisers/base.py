@@ -1,0 +1,50 @@
+"""What every denoiser is: a network that reads a noisy record and says how likely each code was there."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+class Denoiser(nn.Module, ABC):
+    """p_theta(x_0 | x_t) for all codes at once, as log-odds."""
+
+    name: ClassVar[str]
+    n_codes: int
+
+    @abstractmethod
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
+        """Log-odds of x_0 = 1, (B, N), from x_t (B, N) uint8 and t (B,).
+
+        `size` (B,) is the number of codes in x_0, for denoisers that treat it as a variable of the record which is
+        revealed before all codes (`size_log_prior` is then its distribution); others ignore it.
+        """
+
+    @property
+    def size_log_prior(self) -> Tensor | None:
+        """log p(number of codes in a record), (largest size + 1,), or None when the denoiser does not use it."""
+        return None
+
+
+class TimeEmbedding(nn.Module):
+    """Sinusoidal time -> Linear -> Softplus -> Linear (the paper's figure), one output slice for each layer."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.width, self.layers = width, layers
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.Softplus(), nn.Linear(4 * width, width * layers))
+
+    def forward(self, t: Tensor) -> Tensor:
+        half = self.width // 2
+        frequency = torch.exp(-math.log(10_000) * torch.arange(half, device=t.device) / max(half - 1, 1))
+        angle = t.unsqueeze(-1) * frequency  # (B, D/2)
+        embedded = torch.cat([angle.sin(), angle.cos()], dim=-1)  # (B, D)
+        slices: Tensor = self.mlp(embedded).view(len(t), self.layers, self.width)  # (B, L, D)
+        return slices
+
+
+def log_odds(prevalence: Tensor) -> Tensor:
+    """The log-odds of each code's prevalence; a code nobody has gets a small chance, not none."""
+    return torch.logit(prevalence.double().clamp(1e-6, 1 - 1e-6)).float()

@@ -1,0 +1,97 @@
+"""What every generator can do: learn from records, draw new ones, and be saved and loaded without pickle."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from worker.engine.conditions import Condition
+from worker.engine.errors import ConfigError
+from worker.engine.records import Records
+from worker.engine.training import Checkpoint, Hooks
+
+# Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
+# production is divided among calls or workers. Changing it changes every cohort.
+CHUNK = 1024
+
+# Told how many records of how many are done.
+SampleProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class State:
+    """A trained generator at rest: tensors for safetensors, and a config that is plain JSON."""
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """Which records to draw. The result is a function of (state, request)."""
+
+    n: int
+    seed: int = 0
+    condition: Condition | None = None
+    strength: float = 1.0  # of the guidance towards the condition, where the generator guides
+    steps: int | None = None  # network calls; None is the generator's choice
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise ConfigError(f"the number of records must be 0 or more, not {self.n}")
+        if self.strength < 0:
+            raise ConfigError(f"the guidance strength must be 0 or more, not {self.strength}")
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What to learn from and how. `settings` are the generator's own (see worker.engine.config)."""
+
+    train: Records
+    holdout: Records | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    device: str = "auto"
+    hooks: Hooks = field(default_factory=Hooks)
+    checkpoint: Checkpoint | None = None  # resume from here
+
+
+class Generator(Protocol):
+    """One line in GENERATORS and a class with these five members make a new generator."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def fit(cls, request: FitRequest) -> Self: ...
+
+    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records: ...
+
+    def state(self) -> State: ...
+
+    @classmethod
+    def from_state(cls, state: State) -> Self: ...
+
+
+def chunk_seeds(seed: int, chunk: int) -> int:
+    """The seed of one chunk of rows."""
+    return int(np.random.SeedSequence([seed, chunk]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def sample_in_chunks(
+    request: SampleRequest,
+    n_codes: int,
+    draw: Callable[[int, torch.Generator], Records],
+    device: torch.device,
+    progress: SampleProgress | None = None,
+) -> Records:
+    """Call `draw(rows, generator)` for each chunk with the chunk's own generator and join the results."""
+    parts = [Records.from_sets([], n_codes)]
+    for chunk, start in enumerate(range(0, request.n, CHUNK)):
+        rows = min(CHUNK, request.n - start)
+        parts.append(draw(rows, torch.Generator(device).manual_seed(chunk_seeds(request.seed, chunk))))
+        if progress is not None:
+            progress(start + rows, request.n)
+    return Records.concatenate(parts)

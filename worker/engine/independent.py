@@ -1,0 +1,18 @@
+"""Records whose codes know nothing of each other: what knowing only the prevalences gives."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.records import Records
+
+
+def independent_records(prevalence: NDArray[np.float64], n: int, rng: np.random.Generator) -> Records:
+    """Draw `n` records that have code i with probability `prevalence[i]`, each code independently of the others.
+
+    A code's number of positives is Binomial(n, p_i) and given that number every choice of rows is equally likely, so
+    time and memory follow the positives instead of the n x N coin tosses.
+    """
+    positives = rng.binomial(n, prevalence)  # (N,)
+    rows = [rng.choice(n, size=count, replace=False, shuffle=False) for count in positives if count]
+    codes = np.repeat(np.arange(len(prevalence)), positives)
+    return Records.from_pairs(np.concatenate([np.empty(0, dtype=np.int64), *rows]), codes, n, len(prevalence))

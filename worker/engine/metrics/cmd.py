@@ -1,0 +1,70 @@
+"""Correlation matrix distance: do codes that go together in real records also go together in synthetic ones?"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from worker.engine.metrics.groups import around, split, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, None)
+
+
+def co_occurrence(records: Records) -> csr_array:
+    """In how many records each pair of codes stands together, (N, N); the diagonal counts the codes themselves."""
+    x = records.to_csr(np.float64)
+    return x.T @ x
+
+
+def correlation(together: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Pearson correlations between codes from the co-occurrences in `n` records, (N, N).
+
+    A constant column correlates 0, with itself too: its diagonal entry is 0 where any other is 1. A code that one set
+    has and the other lacks therefore adds 1 to the squared distance beside the associations it lost, since the
+    distance is the norm of the whole difference and not of its off-diagonal part.
+    """
+    p = together.diagonal() / n  # (N,)
+    deviation = np.sqrt(p * (1 - p))
+    inverse = np.divide(1.0, deviation, out=np.zeros_like(p), where=deviation > 0)
+    rho = together / n
+    rho -= np.outer(p, p)  # the covariances
+    rho *= inverse[:, None]
+    rho *= inverse
+    np.fill_diagonal(rho, deviation > 0)  # exactly 1 or 0, free of rounding
+    return rho  # (N, N)
+
+
+def distance(a: NDArray[np.float64], n_a: int, b: NDArray[np.float64], n_b: int) -> float:
+    """Frobenius norm of the difference of the correlations, from two co-occurrence matrices (N, N)."""
+    return float(np.linalg.norm(correlation(a, n_a) - correlation(b, n_b)))
+
+
+def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """The distance of the whole sets, with the interval of leaving out one group of each at a time.
+
+    The value is the plug-in distance: noise in N x N correlations never cancels, so it is above 0 even for two samples
+    of one distribution, and more so with fewer records. The interval is about this value at this size, which is what
+    can be compared with the floor; the extra noise of the smaller leave-outs is common to them and drops out.
+    """
+    if (reason := too_few(cohort=cohort, **{"test set": test})) is not None:
+        return Measurement(absent=reason)
+    in_cohort, in_test = co_occurrence(cohort).toarray(), co_occurrence(test).toarray()  # (N, N)
+    leave_outs = []
+    # one group's matrix at a time: all twenty together would be the largest thing in memory
+    for x, y in zip(split(cohort, rng), split(test, rng), strict=True):
+        without_x, without_y = in_cohort - co_occurrence(x).toarray(), in_test - co_occurrence(y).toarray()
+        leave_outs.append(distance(without_x, len(cohort) - len(x), without_y, len(test) - len(y)))
+    value = distance(in_cohort, len(cohort), in_test, len(test))
+    return around(value, leave_outs, BOUNDS, len(cohort))
+
+
+CMD = CohortMetric(
+    name="cmd",
+    family="fidelity",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="How far the links between codes (which diagnoses and procedures go together) differ from those in real "
+    "records (0 = not at all; sampling alone gives the floor).",
+    measure=measure,
+)

@@ -1,0 +1,33 @@
+"""Which codes did the generator forget?"""
+
+import numpy as np
+
+from worker.engine.metrics.groups import around, code_counts, split, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, None)
+
+
+def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """The number of codes that some training record has and no record of the cohort."""
+    if (reason := too_few(cohort=cohort)) is not None:
+        return Measurement(absent=reason)
+    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0  # (N,)
+    if not in_train.any():
+        return Measurement(absent="no training record has any code")
+    of_group = code_counts(split(cohort, rng))[:, in_train]  # (G, n)
+    in_cohort = of_group.sum(axis=0)  # (n,)
+    # the codes to look for are fixed, only the cohort is left out: a code is lost when one group alone had it
+    leave_outs = [float(np.sum(in_cohort == counts)) for counts in of_group]
+    return around(float(np.sum(in_cohort == 0)), leave_outs, (0.0, float(in_train.sum())), len(cohort))
+
+
+CODES_MISSING = CohortMetric(
+    name="codes_missing",
+    family="fidelity",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="How many codes of the training records appear in no synthetic record at all.",
+    measure=measure,
+)

@@ -1,0 +1,48 @@
+"""Medical concept abundance distance: do synthetic patients have as many codes as real ones?"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.groups import CONFIDENCE, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, 1.0)
+N_BOOTSTRAPS = 1000
+
+
+def distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half the summed absolute differences of two sets of shares, over the last axis: the total variation."""
+    return np.asarray(0.5 * np.abs(a - b).sum(axis=-1))
+
+
+def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """The distance between the two distributions of codes per record, with a bootstrap interval.
+
+    Drawing records again only changes how many have each number of codes, so a bootstrap is one multinomial draw on the
+    counts. Its distances are larger on average, since noise comes on top of noise and none of it cancels in an
+    absolute value; that shift is taken out, and their spread is put around the value.
+    """
+    if (reason := too_few(cohort=cohort, **{"test set": test})) is not None:
+        return Measurement(absent=reason)
+    n_bins = max(int(cohort.sizes().max()), int(test.sizes().max())) + 1
+    in_cohort, in_test = (np.bincount(each.sizes(), minlength=n_bins) / len(each) for each in (cohort, test))  # (K,)
+    value = float(distance(in_cohort, in_test))
+    again_cohort, again_test = (
+        rng.multinomial(len(each), shares, size=N_BOOTSTRAPS) / len(each)  # (bootstraps, K)
+        for each, shares in ((cohort, in_cohort), (test, in_test))
+    )
+    again = distance(again_cohort, again_test)  # (bootstraps,)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = value + np.quantile(again, [tail, 1 - tail]) - again.mean()
+    return Measurement.within(BOUNDS, value, low, high, len(cohort))
+
+
+MCAD = CohortMetric(
+    name="mcad",
+    family="fidelity",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="The share of synthetic patients who would need another number of codes to match real ones (0 = none).",
+    measure=measure,
+)

@@ -1,0 +1,67 @@
+"""Do common codes stay common and rare codes rare? The paper's dimension-wise prevalence."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from worker.engine.metrics.groups import around, code_counts, split, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (-1.0, 1.0)
+MIN_CODES = 3  # two codes rank either alike or in reverse: that is no correlation
+
+
+def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Spearman rank correlation of two vectors (N,); NaN when one of them is constant."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(stats.spearmanr(a, b).statistic)
+
+
+def _measure(cohort: Records, test: Records, codes: NDArray[np.bool_], rng: np.random.Generator) -> Measurement:
+    """Spearman correlation of the two prevalence vectors on the chosen codes, (N,)."""
+    if (reason := too_few(cohort=cohort, **{"test set": test})) is not None:
+        return Measurement(absent=reason)
+    if codes.sum() < MIN_CODES:
+        return Measurement(absent=f"only {int(codes.sum())} codes to rank; at least {MIN_CODES} are needed")
+    # ranks of counts are ranks of prevalences: dividing by the number of records changes no order
+    of_cohort = code_counts(split(cohort, rng))[:, codes]  # (G, n)
+    of_test = code_counts(split(test, rng))[:, codes]  # (G, n)
+    in_cohort, in_test = of_cohort.sum(axis=0), of_test.sum(axis=0)  # (n,)
+    value = spearman(in_cohort, in_test)
+    leave_outs = [spearman(in_cohort - x, in_test - y) for x, y in zip(of_cohort, of_test, strict=True)]
+    if not np.isfinite([value, *leave_outs]).all():
+        return Measurement(absent="all these codes are equally common in one of the sets, so they have no order")
+    return around(value, leave_outs, BOUNDS, len(cohort))
+
+
+def measure_all(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """Over the whole vocabulary."""
+    return _measure(cohort, test, np.ones(test.n_codes, dtype=bool), rng)
+
+
+def measure_rare(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """Over the codes below the median test prevalence; the whole test set chooses them once, for every leave-out."""
+    prevalence = test.prevalence()
+    return _measure(cohort, test, prevalence < np.median(prevalence), rng)
+
+
+PREVALENCE_SPEARMAN = CohortMetric(
+    name="prevalence_spearman",
+    family="fidelity",
+    direction="higher",
+    bounds=BOUNDS,
+    meaning="Whether the codes, ordered from common to rare, come in the same order in synthetic and real records "
+    "(1 = the same order).",
+    measure=measure_all,
+)
+
+PREVALENCE_SPEARMAN_RARE = CohortMetric(
+    name="prevalence_spearman_rare",
+    family="fidelity",
+    direction="higher",
+    bounds=BOUNDS,
+    meaning="The same agreement in order, looking only at the rarer half of the codes, where it is hardest.",
+    measure=measure_rare,
+)

@@ -1,0 +1,258 @@
+"""The forward process and its exact reverse step, for every kind of noise.
+
+Each code is noised independently: q(x_t | x_0) = abar_t * [x_t = x_0] + (1 - abar_t) * pi[x_t]. The noises differ only
+in pi, the distribution a code is lost to, and in the schedule:
+
+    uniform    pi = (1/2, 1/2)            multinomial diffusion, as in the paper
+    marginal   pi = (1 - p_i, p_i)        the code's prevalence p_i: x_T is as sparse as the data (DiGress)
+    absorbing  pi = (0, 0, 1)             a third state, HIDDEN (D3PM's absorbing state, masked diffusion)
+
+States are 0 (absent), 1 (present) and, under absorbing noise, 2 (hidden). `x_start` is x_0, always 0 or 1.
+"""
+
+from abc import ABC, abstractmethod
+from copy import copy
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from worker.engine import schedules
+from worker.engine.errors import ConfigError
+
+ABSENT, PRESENT, HIDDEN = 0, 1, 2
+CERTAIN = 30.0  # log-odds that float32 cannot tell from certainty, yet finite
+
+
+class Noise(ABC):
+    """A forward process over `n_codes` codes in T steps, and what follows from it by Bayes' rule."""
+
+    name: ClassVar[str]
+    reveals: ClassVar[bool] = False  # whether a code that is not HIDDEN is known to be the truth
+
+    def __init__(self, pi: Tensor, abar: Tensor) -> None:
+        self.pi = pi.double()  # (N, S)
+        self.abar = abar.double()  # (T + 1,)
+        self.timesteps = len(abar) - 1
+        self.n_codes, self.n_states = pi.shape
+
+    @classmethod
+    @abstractmethod
+    def create(cls, prevalence: Tensor, timesteps: int) -> "Noise":
+        """The noise for codes with these training prevalences, (N,)."""
+
+    # --- the forward process ---
+
+    def q_probability(self, x_start: Tensor, t: Tensor) -> Tensor:
+        """q(x_t = s | x_0) for every state s, (B, N, S)."""
+        return self._kernel(x_start, self._at(self.abar, t))
+
+    def q_sample(self, x_start: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw x_t ~ q(x_t | x_0): keep each code with probability abar_t, else redraw it from pi, (B, N) uint8."""
+        kept = torch.rand(x_start.shape, generator=generator, device=x_start.device) < self._at(self.abar, t).float()
+        return torch.where(kept, x_start.to(torch.uint8), self.prior_sample(len(x_start), generator, x_start.device))
+
+    @abstractmethod
+    def prior_sample(self, n: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+        """Draw x_T ~ pi, (n, N) uint8."""
+
+    def _kernel(self, x: Tensor, keep: Tensor) -> Tensor:
+        """keep * [state = x] + (1 - keep) * pi, the law of a code that is kept with probability `keep`, (B, N, S)."""
+        keep = keep.unsqueeze(-1)  # (B, 1, 1)
+        return keep * F.one_hot(x.long(), self.n_states) + (1 - keep) * self.pi
+
+    @staticmethod
+    def _at(table: Tensor, t: Tensor) -> Tensor:
+        return table[t].unsqueeze(-1)  # (B, 1)
+
+    # --- the reverse step ---
+
+    def q_posterior(self, x_start: Tensor, x_t: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        """q(x_u = s | x_t, x_0) for u < t by Bayes' rule, (B, N, S); 0 everywhere where x_t cannot come from x_0."""
+        alpha = self._at(self.abar, t) / self._at(self.abar, u)  # survival from u to t
+        x_t_given_s = self._transpose_kernel(x_t, alpha)  # q(x_t | x_u = s)
+        joint = x_t_given_s * self.q_probability(x_start, u)  # q(x_t, x_u = s | x_0)
+        total = joint.sum(-1, keepdim=True)  # q(x_t | x_0)
+        return torch.where(total > 0, joint / total.clamp(min=1e-300), 0.0)
+
+    def _transpose_kernel(self, x_t: Tensor, alpha: Tensor) -> Tensor:
+        """q(x_t | x_u = s) as a function of s, (B, N, S): alpha * [s = x_t] + (1 - alpha) * pi[x_t]."""
+        pi_at_x_t = self.pi.expand(len(x_t), -1, -1).gather(-1, x_t.long().unsqueeze(-1))  # (B, N, 1)
+        alpha = alpha.unsqueeze(-1)
+        return alpha * F.one_hot(x_t.long(), self.n_states) + (1 - alpha) * pi_at_x_t
+
+    def p_posterior(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        """The mixture posterior p(x_u = s | x_t) = sum over x_0 of q(x_u = s | x_t, x_0) p(x_0 | x_t), (B, N, S).
+
+        `logits` are log-odds of x_0 = 1. Plugging the mean of x_0 into q_posterior instead is wrong: the posterior is
+        not linear in x_0.
+        """
+        p_present = self.x_start_probability(logits, x_t).double().unsqueeze(-1)
+        present, absent = torch.ones_like(x_t), torch.zeros_like(x_t)
+        return p_present * self.q_posterior(present, x_t, t, u) + (1 - p_present) * self.q_posterior(absent, x_t, t, u)
+
+    def x_start_probability(self, logits: Tensor, x_t: Tensor) -> Tensor:
+        """p(x_0 = 1 | x_t), (B, N)."""
+        return torch.sigmoid(logits)
+
+    @abstractmethod
+    def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw x_u ~ p_posterior, (B, N) uint8; a quick equivalent of drawing from the (B, N, S) table."""
+
+    @abstractmethod
+    def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """KL(q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t)) per code, nats, (B, N).
+
+        At t = 1 the left side is a point mass on x_0 and this is the decoder term -log p(x_0 | x_1).
+        """
+
+    def prior_kl(self, x_start: Tensor) -> Tensor:
+        """KL(q(x_T | x_0) || pi) per record, nats, (B,)."""
+        q = self.q_probability(x_start, torch.full((len(x_start),), self.timesteps, device=x_start.device))
+        ratio = torch.where(q > 0, q / self.pi.clamp(min=1e-300), 1.0)
+        return (q * ratio.log()).sum((-1, -2))
+
+    @abstractmethod
+    def evidence(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """log q(x_t | x_0 = 1) - log q(x_t | x_0 = 0) per code: what x_t says about its own code alone, (B, N).
+
+        Finite: certainty is +-CERTAIN, so that the result may be added to logits.
+        """
+
+    def to(self, device: torch.device | str) -> "Noise":
+        """The same noise with its tables on another device."""
+        moved = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
+        return moved
+
+
+class TwoStateNoise(Noise):
+    """Noise that turns codes on and off; `pi_present` is the probability that a lost code comes back as present."""
+
+    def __init__(self, pi_present: Tensor, abar: Tensor) -> None:
+        super().__init__(torch.stack([1 - pi_present, pi_present], dim=-1), abar)
+        self.pi_present = self.pi[:, PRESENT]  # (N,)
+        keep, pi = self.abar.unsqueeze(-1), self.pi_present
+        if_on = torch.log(keep + (1 - keep) * pi) - torch.log((1 - keep) * pi)
+        if_off = torch.log((1 - keep) * (1 - pi)) - torch.log(keep + (1 - keep) * (1 - pi))
+        self._evidence_on = if_on.clamp(max=CERTAIN).float()  # (T + 1, N)
+        self._evidence_off = if_off.clamp(min=-CERTAIN).float()  # (T + 1, N)
+
+    def prior_sample(self, n: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+        draws = torch.rand(n, self.n_codes, generator=generator, device=device)
+        return (draws < self.pi_present.float()).to(torch.uint8)
+
+    def _present_given(self, x_0: int, x_t: Tensor, t: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """q(x_u = 1 | x_t, x_0) and its complement, each exact however close to 0, (B, N) float64."""
+        on, pi = x_t == PRESENT, self.pi_present
+        abar_u = self._at(self.abar, u)
+        alpha = self._at(self.abar, t) / abar_u
+        x_t_given_on = torch.where(on, alpha + (1 - alpha) * pi, (1 - alpha) * (1 - pi))
+        x_t_given_off = torch.where(on, (1 - alpha) * pi, alpha + (1 - alpha) * (1 - pi))
+        joint_on = x_t_given_on * (abar_u * x_0 + (1 - abar_u) * pi)
+        joint_off = x_t_given_off * (abar_u * (1 - x_0) + (1 - abar_u) * (1 - pi))
+        total = joint_on + joint_off
+        return joint_on / total, joint_off / total
+
+    def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
+        given_absent, _ = self._present_given(0, x_t, t, u)
+        given_present, _ = self._present_given(1, x_t, t, u)
+        p_start = torch.sigmoid(logits.double())
+        p_on = given_absent + p_start * (given_present - given_absent)
+        return (torch.rand(x_t.shape, generator=generator, device=x_t.device) < p_on).to(torch.uint8)
+
+    def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        is_present = x_start == PRESENT
+        on_if_absent, off_if_absent = self._present_given(0, x_t, t, t - 1)
+        on_if_present, off_if_present = self._present_given(1, x_t, t, t - 1)
+        on = torch.where(is_present, on_if_present, on_if_absent).to(logits.dtype)  # q(x_{t-1} = 1 | x_t, x_0)
+        off = torch.where(is_present, off_if_present, off_if_absent).to(logits.dtype)
+        # p(x_{t-1} = 1 | x_t) = on + d, with d = p(the other x_0) * (difference of the two posteriors). Writing the KL
+        # in d keeps it exact in float32: at T = 500 the distributions differ by 1e-4 and plain logarithms would cancel.
+        gap = (on_if_present - on_if_absent).to(logits.dtype)
+        d = torch.where(is_present, -torch.sigmoid(-logits), torch.sigmoid(logits)) * gap
+        # At t = 1, `on` is exactly 0 or 1 and the KL is -log p(x_0 | x_1); keep its division by 0 out of the gradient.
+        first = (t == 1).unsqueeze(-1)
+        on, off, d = on.masked_fill(first, 0.5), off.masked_fill(first, 0.5), d.masked_fill(first, 0.0)
+        least = -1 + 1e-6  # p is positive; rounding must not make it 0
+        kl = -on * torch.log1p((d / on).clamp(min=least)) - off * torch.log1p((-d / off).clamp(min=least))
+        decoder = F.softplus(torch.where(is_present, -logits, logits))
+        return torch.where(first, decoder, kl)
+
+    def evidence(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return torch.where(x_t == PRESENT, self._evidence_on[t], self._evidence_off[t])
+
+
+class UniformNoise(TwoStateNoise):
+    """The paper's multinomial noise: at time T every code is a fair coin."""
+
+    name = "uniform"
+
+    @classmethod
+    def create(cls, prevalence: Tensor, timesteps: int) -> "UniformNoise":
+        return cls(torch.full_like(prevalence, 0.5, dtype=torch.float64), schedules.cosine(timesteps))
+
+
+class MarginalNoise(TwoStateNoise):
+    """At time T every code is present with its prevalence: noisy records are as sparse as clean ones."""
+
+    name = "marginal"
+
+    @classmethod
+    def create(cls, prevalence: Tensor, timesteps: int) -> "MarginalNoise":
+        # A code that nobody (or everybody) has would make the process irreversible for it.
+        return cls(prevalence.double().clamp(1e-6, 1 - 1e-6), schedules.cosine(timesteps))
+
+
+class AbsorbingNoise(Noise):
+    """Codes are hidden one by one; a code that is not hidden is known."""
+
+    name = "absorbing"
+    reveals = True
+
+    def __init__(self, n_codes: int, abar: Tensor) -> None:
+        super().__init__(torch.tensor([0.0, 0.0, 1.0]).expand(n_codes, 3), abar)
+
+    @classmethod
+    def create(cls, prevalence: Tensor, timesteps: int) -> "AbsorbingNoise":
+        return cls(len(prevalence), schedules.linear(timesteps))
+
+    def prior_sample(self, n: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+        return torch.full((n, self.n_codes), HIDDEN, dtype=torch.uint8, device=device)
+
+    def x_start_probability(self, logits: Tensor, x_t: Tensor) -> Tensor:
+        return torch.where(x_t == HIDDEN, torch.sigmoid(logits), x_t.to(logits.dtype))
+
+    def _reveal_probability(self, t: Tensor, u: Tensor) -> Tensor:
+        """The probability that a code hidden at t is visible at u, (B, 1)."""
+        return (self._at(self.abar, u) - self._at(self.abar, t)) / (1 - self._at(self.abar, t))
+
+    def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
+        reveal = torch.rand(x_t.shape, generator=generator, device=x_t.device) < self._reveal_probability(t, u)
+        on = torch.rand(x_t.shape, generator=generator, device=x_t.device) < torch.sigmoid(logits)
+        return torch.where((x_t == HIDDEN) & reveal, on.to(torch.uint8), x_t)
+
+    def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        # Only hidden codes are uncertain, and they are revealed with probability 1/t: a cross-entropy weighted by 1/t.
+        nll = F.softplus(logits) - x_start * logits
+        return nll * (x_t == HIDDEN) * self._reveal_probability(t, t - 1).to(logits.dtype)
+
+    def prior_kl(self, x_start: Tensor) -> Tensor:
+        return torch.zeros(len(x_start), dtype=torch.float64, device=x_start.device)  # x_T is all hidden: abar_T = 0
+
+    def evidence(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return torch.tensor([-CERTAIN, CERTAIN, 0.0], device=x_t.device)[x_t.long()]
+
+
+NOISES: tuple[type[Noise], ...] = (UniformNoise, MarginalNoise, AbsorbingNoise)
+
+
+def noise_named(name: str) -> type[Noise]:
+    """The noise class of that name."""
+    for noise in NOISES:
+        if noise.name == name:
+            return noise
+    raise ConfigError(f"unknown noise '{name}'; known: {', '.join(noise.name for noise in NOISES)}")
