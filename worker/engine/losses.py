@@ -21,7 +21,12 @@ from worker.engine.records import Records
 
 
 def elbo_terms(
-    denoiser: Callable[[Tensor, Tensor, Tensor], Tensor], noise: Noise, x_start: Tensor, x_t: Tensor, t: Tensor, auxiliary_weight: float = 0.0
+    denoiser: Callable[[Tensor, Tensor, Tensor], Tensor],
+    noise: Noise,
+    x_start: Tensor,
+    x_t: Tensor,
+    t: Tensor,
+    auxiliary_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """(L_t, L_t + auxiliary_weight / T * cross-entropy of x_0) for each record, nats, (B,) each."""
     logits = denoiser(x_t, t, x_start.sum(1))

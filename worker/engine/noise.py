@@ -237,7 +237,7 @@ class AbsorbingNoise(Noise):
 
     def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         # Only hidden codes are uncertain, and they are revealed with probability 1/t: a cross-entropy weighted by 1/t.
-        nll = F.softplus(logits) - x_start * logits
+        nll = F.softplus(torch.where(x_start == PRESENT, -logits, logits))  # softplus(l) - x_0 * l would cancel
         return nll * (x_t == HIDDEN) * self._reveal_probability(t, t - 1).to(logits.dtype)
 
     def prior_kl(self, x_start: Tensor) -> Tensor:

@@ -11,9 +11,7 @@ from worker.engine.noise import Noise
 __all__ = ["Denoiser", "LinformerDenoiser", "SparseDenoiser", "build_denoiser"]
 
 
-def build_denoiser(
-    config: LinformerConfig | SparseConfig, noise: Noise, prevalence: Tensor, sizes: Tensor
-) -> Denoiser:
+def build_denoiser(config: LinformerConfig | SparseConfig, noise: Noise, prevalence: Tensor, sizes: Tensor) -> Denoiser:
     """The network that `config` describes, for codes of this prevalence (N,) and records of these sizes (share each)."""
     if isinstance(config, LinformerConfig):
         return LinformerDenoiser(noise, prevalence, config)

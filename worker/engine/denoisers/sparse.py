@@ -120,5 +120,3 @@ class PresentCodes:
             return x @ table
         offsets = self.number.long().cumsum(0) - self.number.long()
         return F.embedding_bag(self.codes, table, offsets, mode="sum", per_sample_weights=self.weights)
-
-

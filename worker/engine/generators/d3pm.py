@@ -88,14 +88,15 @@ class D3PMGenerator:
         if request.condition is not None and not request.condition.is_empty:
             guide = LangevinGuidance(ConditionEnergy(request.condition), strength=request.strength)
 
-        def draw(rows: int, generator: torch.Generator) -> Records:
+        def draw(rows: int, seed: int) -> Records:
+            generator = torch.Generator(self.device).manual_seed(seed)
             size = self._draw_sizes(rows, generator)
             x_0 = ancestral_sample(
                 lambda x_t, t: self.denoiser(x_t, t, size), self.noise, rows, steps, generator, guide
             )
             return Records.from_dense(x_0.cpu().numpy())
 
-        return sample_in_chunks(request, self.noise.n_codes, draw, self.device, progress)
+        return sample_in_chunks(request, self.noise.n_codes, draw, progress)
 
     def _draw_sizes(self, rows: int, generator: torch.Generator) -> Tensor | None:
         if self.denoiser.size_log_prior is None:

@@ -4,10 +4,12 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from worker.engine.conditions import Condition
 from worker.engine.errors import DataError, StateError
 from worker.engine.generators.protocol import FitRequest, SampleProgress, SampleRequest, State, sample_in_chunks
+from worker.engine.independent import independent_records
 from worker.engine.records import Records
 
 
@@ -16,62 +18,57 @@ class IndependentGenerator:
 
     name = "independent"
 
-    def __init__(self, prevalence: Tensor) -> None:
-        self.prevalence = prevalence.double()  # (N,)
+    def __init__(self, prevalence: NDArray[np.float64]) -> None:
+        self.prevalence = prevalence  # (N,)
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         if len(request.train) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
-        return cls(torch.from_numpy(request.train.prevalence()))
+        return cls(request.train.prevalence())
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
-        return sample_in_chunks(
-            request,
-            len(self.prevalence),
-            lambda rows, generator: Records.from_dense(self._draw(rows, request, generator).numpy()),
-            torch.device("cpu"),
-            progress,
-        )
+        def draw(rows: int, seed: int) -> Records:
+            rng = np.random.default_rng(seed)
+            records = independent_records(self.prevalence, rows, rng)
+            return records if request.condition is None else self._impose(request.condition, records, rng)
 
-    def _draw(self, rows: int, request: SampleRequest, generator: torch.Generator) -> Tensor:
-        x = (torch.rand(rows, len(self.prevalence), generator=generator) < self.prevalence).to(torch.uint8)
-        if request.condition is None:
-            return x
-        x[:, sorted(request.condition.none_of)] = 0
-        x[:, sorted(request.condition.all_of)] = 1
-        for group in request.condition.any_of:
-            self._require_any(x, sorted(group - request.condition.none_of), generator)
-        return x
+        return sample_in_chunks(request, len(self.prevalence), draw, progress)
 
-    def _require_any(self, x: Tensor, codes: list[int], generator: torch.Generator) -> None:
-        """Give rows without any of `codes` one, which makes them as likely as drawing until one appears.
+    def _impose(self, condition: Condition, records: Records, rng: np.random.Generator) -> Records:
+        """The same records under the condition; codes it does not name stay as drawn."""
+        x = records.to_dense(np.uint8)
+        x[:, sorted(condition.none_of)] = 0
+        x[:, sorted(condition.all_of)] = 1
+        for group in condition.any_of:
+            self._require_any(x, np.array(sorted(group - condition.none_of)), rng)
+        return Records.from_dense(x)
+
+    def _require_any(self, x: NDArray[np.float32], codes: NDArray[np.int64], rng: np.random.Generator) -> None:
+        """Redraw the group in rows that have none of it, given that they have one.
 
         Given that some code of the group is present, the first one present (in a fixed order) is code k with
-        probability p_k * prod over j < k of (1 - p_j), normalised; codes after it are as drawn.
+        probability proportional to p_k * prod over j < k of (1 - p_j); codes after it are free.
         """
-        missing = (x[:, codes].sum(1) == 0).nonzero()[:, 0]
-        p = self.prevalence[codes].clamp(min=1e-12)
-        none_before = torch.cumprod(torch.cat([torch.ones(1, dtype=p.dtype), 1 - p[:-1]]), 0)
-        first = torch.multinomial(p * none_before, max(len(missing), 1), replacement=True, generator=generator)
-        for row, k in zip(missing.tolist(), first.tolist(), strict=False):
-            x[row, codes[k]] = 1
-            after = codes[k + 1 :]
-            x[row, after] = (torch.rand(len(after), generator=generator) < self.prevalence[after]).to(torch.uint8)
+        missing = np.flatnonzero(x[:, codes].sum(axis=1) == 0)
+        p = self.prevalence[codes].clip(1e-12, 1)
+        first = p * np.cumprod(np.append(1.0, 1 - p[:-1]))
+        k = rng.choice(len(codes), size=len(missing), p=first / first.sum())
+        redrawn = (rng.random((len(missing), len(codes))) < p) & (np.arange(len(codes)) > k[:, None])
+        redrawn[np.arange(len(missing)), k] = True
+        x[np.ix_(missing, codes)] = redrawn
 
     def negative_log_likelihood(self, records: Records) -> float:
         """Mean exact -log p(record), nats; what a held-out ELBO is compared with."""
-        p = self.prevalence.clamp(1e-6, 1 - 1e-6).numpy()
-        present = np.log1p(-p).sum() + np.add.reduceat(
-            np.append(np.log(p / (1 - p))[records.indices], 0.0), records.indptr[:-1]
-        ) * (records.sizes() > 0)
-        return float(-present.mean())
+        p = self.prevalence.clip(1e-6, 1 - 1e-6)
+        nobody_has_any = np.log1p(-p).sum()
+        return float(-nobody_has_any - (np.log(p) - np.log1p(-p))[records.indices].sum() / len(records))
 
     def state(self) -> State:
-        return State({"prevalence": self.prevalence}, {"generator": self.name, "version": 1})
+        return State({"prevalence": torch.from_numpy(self.prevalence)}, {"generator": self.name, "version": 1})
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         if state.config.get("generator") != cls.name or state.config.get("version") != 1:
-            raise StateError(f"this is not the state of an '{cls.name}' generator, version 1: {state.config}")
-        return cls(state.tensors["prevalence"])
+            raise StateError(f"this is not the state of an '{cls.name}' generator, version 1")
+        return cls(state.tensors["prevalence"].numpy())

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from worker.engine.conditions import Condition
@@ -75,23 +74,19 @@ class Generator(Protocol):
     def from_state(cls, state: State) -> Self: ...
 
 
-def chunk_seeds(seed: int, chunk: int) -> int:
-    """The seed of one chunk of rows."""
-    return int(np.random.SeedSequence([seed, chunk]).generate_state(1, np.uint64)[0] >> 1)
-
-
 def sample_in_chunks(
     request: SampleRequest,
     n_codes: int,
-    draw: Callable[[int, torch.Generator], Records],
-    device: torch.device,
+    draw: Callable[[int, int], Records],
     progress: SampleProgress | None = None,
 ) -> Records:
-    """Call `draw(rows, generator)` for each chunk with the chunk's own generator and join the results."""
+    """Call `draw(rows, seed)` for each chunk with the chunk's own seed and join the results."""
     parts = [Records.from_sets([], n_codes)]
     for chunk, start in enumerate(range(0, request.n, CHUNK)):
         rows = min(CHUNK, request.n - start)
-        parts.append(draw(rows, torch.Generator(device).manual_seed(chunk_seeds(request.seed, chunk))))
+        parts.append(
+            draw(rows, int(np.random.SeedSequence([request.seed, chunk]).generate_state(1, np.uint64)[0] >> 1))
+        )
         if progress is not None:
             progress(start + rows, request.n)
     return Records.concatenate(parts)

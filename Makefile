@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+setup: $(VENV)/installed ## create .venv with everything in it
+
+demo: setup ## train on the simulated population, generate, and show how good it is (about 2 minutes)
+	$(BIN)/python -m worker.demo
+
+test: setup ## run the tests
+	$(BIN)/python -m pytest
+
+check: setup ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup ## see that every benchmark runs; figures come from running one without --quick
+	@for b in $$(ls benchmarks/*.py | xargs -n1 basename | grep -vE '^_' | sed 's/\.py//'); do \
+		echo "== $$b"; $(BIN)/python -m benchmarks.$$b --quick || exit 1; done
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,188 @@
+"""Training: it learns, it resumes bit for bit, it runs in several processes, and it says what went wrong."""
+
+import math
+import os
+import socket
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from worker.engine.errors import ConfigError, DataError, StateError, TrainingError, TrainingStopped
+from worker.engine.generators import FitRequest, IndependentGenerator
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.population import simulated_population
+from worker.engine.records import Records
+from worker.engine.training import Checkpoint, Hooks
+
+SMALL = {"kind": "sparse", "width": 32, "blocks": 1, "common_codes": 16, "dropout": 0.1}
+
+
+def population(n: int, seed: int = 0) -> Records:
+    return simulated_population().sample(n, np.random.default_rng(seed))
+
+
+def settings(**training: object) -> dict[str, object]:
+    return {"timesteps": 100, "denoiser": SMALL, "training": {"batch_size": 100, "warmup_steps": 5, **training}}
+
+
+@pytest.mark.parametrize("noise", ["uniform", "marginal", "absorbing"])
+@pytest.mark.parametrize("schedule", ["cosine", "exponential"])
+def test_ten_epochs_equal_four_then_six(noise: str, schedule: str) -> None:
+    """A run that is stopped and resumed ends in the same weights, bit for bit, whatever the noise."""
+    train, holdout = population(400), population(100, seed=1)
+    request = {"noise": noise, **settings(epochs=10, schedule=schedule)}
+    whole = D3PMGenerator.fit(FitRequest(train, holdout, request, seed=3))
+
+    kept: list[Checkpoint] = []
+    stop_after = 4 * (400 // 100)
+
+    def fit(checkpoint: Checkpoint | None, should_stop: bool) -> D3PMGenerator:
+        hooks = Hooks(on_checkpoint=kept.append, should_stop=lambda: should_stop and len(kept) >= stop_after // 4 - 1)
+        return D3PMGenerator.fit(FitRequest(train, holdout, request, seed=3, hooks=hooks, checkpoint=checkpoint))
+
+    with pytest.raises(TrainingStopped):
+        fit(None, should_stop=True)
+    assert 0 < kept[-1].values["step"] < 40
+    resumed = fit(kept[-1], should_stop=False)
+    for name, tensor in whole.state().tensors.items():
+        assert torch.equal(tensor, resumed.state().tensors[name]), name
+    assert whole.curve == resumed.curve
+
+
+def test_resuming_in_the_middle_of_an_epoch_changes_nothing() -> None:
+    train = population(350)
+    request = settings(epochs=3, checkpoint_every=2)
+    whole = D3PMGenerator.fit(FitRequest(train, None, request))
+    kept: list[Checkpoint] = []
+    D3PMGenerator.fit(FitRequest(train, None, request, hooks=Hooks(on_checkpoint=kept.append)))
+    middle = next(c for c in kept if c.values["step"] % 3)  # three batches make an epoch
+    resumed = D3PMGenerator.fit(FitRequest(train, None, request, checkpoint=middle))
+    for name, tensor in whole.state().tensors.items():
+        assert torch.equal(tensor, resumed.state().tensors[name]), name
+
+
+def test_a_checkpoint_is_plain_tensors_and_json() -> None:
+    import json
+
+    from safetensors.torch import load, save
+
+    kept: list[Checkpoint] = []
+    D3PMGenerator.fit(FitRequest(population(200), None, settings(epochs=1), hooks=Hooks(on_checkpoint=kept.append)))
+    loaded = load(save(kept[-1].tensors))
+    assert set(loaded) == set(kept[-1].tensors)
+    assert json.loads(json.dumps(kept[-1].values)) == kept[-1].values
+
+
+def test_training_leaves_the_callers_random_numbers_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    D3PMGenerator.fit(FitRequest(population(200), None, settings(epochs=1)))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("noise", ["marginal", "absorbing"])
+def test_training_beats_independent_codes_on_held_out_records(noise: str) -> None:
+    train, holdout, test = population(6000), population(1000, seed=1), population(3000, seed=2)
+    request = {"noise": noise, **settings(epochs=12, learning_rate=5e-3)}
+    generator = D3PMGenerator.fit(FitRequest(train, holdout, request))
+    elbo = generator.held_out_elbo(test)
+    independent = IndependentGenerator.fit(FitRequest(train)).negative_log_likelihood(test)
+    assert elbo.value < independent - 1.0
+    assert generator.curve[-1]["held_out"] < generator.curve[0]["held_out"]
+
+
+def test_early_stopping_keeps_the_best_weights() -> None:
+    """Few records and many epochs overfit: training stops early and the best epoch's weights are what is kept."""
+    train, holdout = population(150), population(500, seed=1)
+    request = {
+        "timesteps": 100,
+        "denoiser": {"kind": "sparse", "width": 64, "blocks": 1},
+        "training": {"epochs": 200, "batch_size": 50, "learning_rate": 1e-2, "patience": 5, "ema_decay": 0.5},
+    }
+    generator = D3PMGenerator.fit(FitRequest(train, holdout, request))
+    values = [point["held_out"] for point in generator.curve]
+    assert len(values) < 200
+    assert len(values) - 1 - int(np.argmin(values)) == 5
+    kept = generator.held_out_elbo(holdout, seed=0, draws=2).value
+    assert kept == pytest.approx(min(values), rel=1e-6)
+
+
+# --- several processes ---
+
+
+def _train_in_process(rank: int, world: int, port: int, batch_size: int, out: str) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    generator = D3PMGenerator.fit(FitRequest(population(600), population(200, seed=1), _ddp_settings(batch_size)))
+    if rank == 0:
+        np.save(out, [point["held_out"] for point in generator.curve])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _ddp_settings(batch_size: int) -> dict[str, object]:
+    denoiser = SMALL | {"dropout": 0.0}  # dropout differs between processes
+    return {"timesteps": 100, "denoiser": denoiser, "training": {"epochs": 5, "batch_size": batch_size}}
+
+
+def test_two_processes_follow_the_path_of_one(tmp_path: object) -> None:
+    """Two gloo processes with half the batch each reach the loss of one process with the whole batch."""
+    alone = D3PMGenerator.fit(FitRequest(population(600), population(200, seed=1), _ddp_settings(100)))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    out = f"{tmp_path}/curve.npy"
+    mp.spawn(_train_in_process, args=(2, port, 100, out), nprocs=2)
+    together = np.load(out)
+    expected = [point["held_out"] for point in alone.curve]
+    assert expected[-1] < expected[0] - 0.1  # it did learn
+    np.testing.assert_allclose(together, expected, rtol=1e-4)
+
+
+# --- bad input ---
+
+
+def test_bad_input_is_refused_with_what_is_allowed() -> None:
+    empty = Records.from_sets([], 5)
+    with pytest.raises(DataError, match="nothing to learn from"):
+        D3PMGenerator.fit(FitRequest(empty))
+    with pytest.raises(DataError, match="nothing to learn from"):
+        D3PMGenerator.fit(FitRequest(Records.from_sets([[], []], 5)))
+    with pytest.raises(DataError, match="held-out records 4"):
+        D3PMGenerator.fit(FitRequest(population(50), Records.from_sets([[1]], 4)))
+    with pytest.raises(ConfigError, match="epochs"):
+        D3PMGenerator.fit(FitRequest(population(50), None, {"training": {"epochs": 0}}))
+    with pytest.raises(ConfigError, match="nonsense"):
+        D3PMGenerator.fit(FitRequest(population(50), None, {"nonsense": 1}))
+
+
+def test_a_loss_that_is_not_a_number_stops_with_advice() -> None:
+    request = settings(epochs=5, learning_rate=1e30, gradient_clip=None, warmup_steps=0)
+    with pytest.raises(TrainingError, match="lower learning_rate"):
+        D3PMGenerator.fit(FitRequest(population(300), None, request))
+
+
+def test_a_checkpoint_of_another_run_is_refused() -> None:
+    kept: list[Checkpoint] = []
+    train = population(200)
+    D3PMGenerator.fit(FitRequest(train, None, settings(epochs=1), hooks=Hooks(on_checkpoint=kept.append)))
+    with pytest.raises(StateError, match="seed"):
+        D3PMGenerator.fit(FitRequest(train, None, settings(epochs=2), seed=9, checkpoint=kept[-1]))
+    other = {"denoiser": SMALL | {"width": 48}, "timesteps": 100}
+    with pytest.raises(StateError, match="another network"):
+        D3PMGenerator.fit(FitRequest(train, None, other, checkpoint=kept[-1]))
+
+
+def test_progress_counts_every_batch() -> None:
+    seen = []
+    D3PMGenerator.fit(FitRequest(population(300), None, settings(epochs=2), hooks=Hooks(on_progress=seen.append)))
+    assert [p.step for p in seen] == [1, 2, 3, 4, 5, 6]
+    assert {p.total_steps for p in seen} == {6}
+    assert [p.epoch for p in seen] == [1, 1, 1, 2, 2, 2]
+    assert all(math.isfinite(p.loss) for p in seen)
