@@ -38,7 +38,7 @@ class Case:
 
 
 def cases(quick: bool) -> list[Case]:
-    """The default preset in full; other noises with the same network; the paper's network at a width a CPU can train."""
+    """The default preset in full; other noises with its network; the paper's network at a width a CPU can train."""
     fast = PRESETS["fast"].model_dump()
     shorter = fast | {"training": fast["training"] | {"epochs": 8}}
     two_state = {"timesteps": 500}

@@ -1,4 +1,4 @@
-"""Every setting of the engine, with its range. Configs are frozen, serialise to JSON, and refuse what they do not know."""
+"""Every setting of the engine, with its range: frozen, JSON-ready, and refusing what they do not know."""
 
 from typing import Any, Literal, Self
 

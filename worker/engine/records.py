@@ -107,6 +107,6 @@ class Records:
 
     def to_dense(self, dtype: type = np.float32) -> NDArray[np.float32]:
         """A 0/1 array, (R, N). For batches, never for a whole data set."""
-        x = np.zeros((len(self), self.n_codes), dtype=dtype)
+        x: NDArray[np.float32] = np.zeros((len(self), self.n_codes), dtype=dtype)
         x[np.repeat(np.arange(len(self)), self.sizes()), self.indices] = 1
         return x

@@ -1,6 +1,7 @@
 """Ancestral sampling: walk from x_T to x_0 through the mixture posterior, one network call for each step."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -38,7 +39,7 @@ def ancestral_sample(
     times = strided_times(noise.timesteps, steps)
     device = generator.device
     x_t = noise.prior_sample(n, generator, device)
-    for done, (t_now, u_next) in enumerate(zip(times[:-1], times[1:], strict=True), start=1):
+    for done, (t_now, u_next) in enumerate(pairwise(times), start=1):
         t = torch.full((n,), t_now, device=device)
         logits = denoise(x_t, t)
         if guide is not None:

@@ -132,7 +132,7 @@ class Trainer:
             )
         loss = (objective / probability[mine]).mean()
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         if self.config.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.weights.values(), self.config.gradient_clip)
         self.optimiser.step()

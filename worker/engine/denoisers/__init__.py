@@ -1,4 +1,4 @@
-"""Networks behind one interface, `logits = denoiser(x_t, t)`. A new one is a file here, a config, and a line in build."""
+"""Networks behind one interface, `logits = denoiser(x_t, t)`. A new one is a file, a config, a line in build."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ __all__ = ["Denoiser", "LinformerDenoiser", "SparseDenoiser", "build_denoiser"]
 
 
 def build_denoiser(config: LinformerConfig | SparseConfig, noise: Noise, prevalence: Tensor, sizes: Tensor) -> Denoiser:
-    """The network that `config` describes, for codes of this prevalence (N,) and records of these sizes (share each)."""
+    """The network that `config` describes, for codes of this prevalence (N,) and records of these sizes."""
     if isinstance(config, LinformerConfig):
         return LinformerDenoiser(noise, prevalence, config)
     return SparseDenoiser(noise, prevalence, sizes, config)

@@ -7,12 +7,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from worker.engine.noise import Noise
+
 
 class Denoiser(nn.Module, ABC):
     """p_theta(x_0 | x_t) for all codes at once, as log-odds."""
 
     name: ClassVar[str]
-    n_codes: int
+    noise: Noise
+
+    @property
+    def n_codes(self) -> int:
+        return self.noise.n_codes
 
     @abstractmethod
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:

@@ -37,7 +37,7 @@ class LinformerDenoiser(Denoiser):
 
     def __init__(self, noise: Noise, prevalence: Tensor, config: LinformerConfig) -> None:
         super().__init__()
-        self.n_codes, width = noise.n_codes, config.width
+        self.noise, width = noise, config.width
         self.state = nn.Embedding(noise.n_states, width)
         self.position = nn.Parameter(torch.randn(self.n_codes, width) * 0.02)
         self.time = TimeEmbedding(width, config.layers)

@@ -41,11 +41,14 @@ class SparseDenoiser(Denoiser):
     """
 
     name = "sparse"
+    common: Tensor
+    prevalence: Tensor
+    log_sizes: Tensor
 
     def __init__(self, noise: Noise, prevalence: Tensor, sizes: Tensor, config: SparseConfig) -> None:
         """`prevalence` (N,) and `sizes` (largest size + 1,), the share of records with each number of codes."""
         super().__init__()
-        self.noise, self.n_codes = noise, noise.n_codes
+        self.noise = noise
         n, width = noise.n_codes, config.width
         self.present = nn.Embedding(n, width)
         nn.init.normal_(self.present.weight, std=0.3)
@@ -88,7 +91,7 @@ class SparseDenoiser(Denoiser):
         # A rare code's absence says next to nothing; only common codes are worth a column here.
         prior, seen = self.out.bias[self.common].detach(), evidence[:, self.common]
         known_absent = 1 - torch.sigmoid(prior + seen) / torch.sigmoid(prior)
-        context = self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
+        context: Tensor = self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
         share = hidden.mean(1)
         features = [present / 8, hidden @ self.prevalence / 8, share, torch.log(share + 1e-3)]

@@ -9,7 +9,14 @@ from torch import Tensor
 from worker.engine.config import D3PMConfig
 from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.errors import DataError, StateError
-from worker.engine.generators.protocol import FitRequest, SampleProgress, SampleRequest, State, sample_in_chunks
+from worker.engine.generators.protocol import (
+    FitRequest,
+    Generator,
+    SampleProgress,
+    SampleRequest,
+    State,
+    sample_in_chunks,
+)
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.losses import Elbo, held_out_elbo
 from worker.engine.noise import Noise, noise_named
@@ -20,7 +27,7 @@ from worker.engine.training import Trainer, resolve_device, seeded
 DEFAULT_STEPS = 64
 
 
-class D3PMGenerator:
+class D3PMGenerator(Generator):
     """A noise, a denoiser and the statistics both were built from."""
 
     name = "d3pm"
@@ -71,8 +78,7 @@ class D3PMGenerator:
         self.device = device
         self.noise = self.noise.to(device)
         self.denoiser.to(device)
-        if hasattr(self.denoiser, "noise"):
-            self.denoiser.noise = self.noise
+        self.denoiser.noise = self.noise
 
     def held_out_elbo(self, records: Records, seed: int = 0, draws: int = 4) -> Elbo:
         """Negative ELBO of unseen records, nats per record."""

@@ -8,12 +8,19 @@ from numpy.typing import NDArray
 
 from worker.engine.conditions import Condition
 from worker.engine.errors import DataError, StateError
-from worker.engine.generators.protocol import FitRequest, SampleProgress, SampleRequest, State, sample_in_chunks
+from worker.engine.generators.protocol import (
+    FitRequest,
+    Generator,
+    SampleProgress,
+    SampleRequest,
+    State,
+    sample_in_chunks,
+)
 from worker.engine.independent import independent_records
 from worker.engine.records import Records
 
 
-class IndependentGenerator:
+class IndependentGenerator(Generator):
     """p(x) = product of Bernoulli(prevalence). Conditions are exact: codes do not depend on each other."""
 
     name = "independent"

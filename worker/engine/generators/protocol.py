@@ -1,8 +1,9 @@
 """What every generator can do: learn from records, draw new ones, and be saved and loaded without pickle."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
@@ -58,20 +59,28 @@ class FitRequest:
     checkpoint: Checkpoint | None = None  # resume from here
 
 
-class Generator(Protocol):
+class Generator(ABC):
     """One line in GENERATORS and a class with these five members make a new generator."""
 
     name: ClassVar[str]
 
     @classmethod
-    def fit(cls, request: FitRequest) -> Self: ...
+    @abstractmethod
+    def fit(cls, request: FitRequest) -> Self:
+        """Learn from records."""
 
-    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records: ...
+    @abstractmethod
+    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
+        """Draw records."""
 
-    def state(self) -> State: ...
+    @abstractmethod
+    def state(self) -> State:
+        """All that must be saved."""
 
     @classmethod
-    def from_state(cls, state: State) -> Self: ...
+    @abstractmethod
+    def from_state(cls, state: State) -> Self:
+        """The generator that gave this state."""
 
 
 def sample_in_chunks(
