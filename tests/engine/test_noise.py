@@ -250,14 +250,10 @@ def test_p_posterior_is_the_mixture(process: tuple[Noise, Floats], logit: float)
     logits = torch.full((1, noise.n_codes), logit, dtype=torch.float64)
     for u, t in pairs(noise):
         for x_t in range(noise.n_states):
-            if noise.reveals and x_t == HIDDEN:
-                weight = p_present
-            elif noise.reveals:
-                weight = x_t  # a visible code is known, whatever the network says
-                if noise.abar[t] == 0:
-                    continue  # at T nothing is visible
-            else:
-                weight = p_present
+            known = noise.reveals and x_t != HIDDEN  # a visible code is known, whatever the network says
+            if known and noise.abar[t] == 0:
+                continue  # at T nothing is visible
+            weight = x_t if known else p_present
             mixture = weight * bayes(noise, pi, 1, x_t, u, t) + (1 - weight) * bayes(noise, pi, 0, x_t, u, t)
             p = noise.p_posterior(logits, everywhere(noise, x_t), at(t), at(u))[0].numpy()
             np.testing.assert_allclose(p, mixture, atol=1e-10)

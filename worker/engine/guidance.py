@@ -110,4 +110,6 @@ class LangevinGuidance:
 def _log1mexp(x: Tensor) -> Tensor:
     """log(1 - exp(x)) for x < 0, accurate at both ends."""
     x = x.clamp(max=-1e-30)
-    return torch.where(x > -0.6931, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+    near = x > -0.6931
+    # The branch not taken must have a finite gradient too, or 0 * inf = NaN reaches the logits.
+    return torch.where(near, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x.masked_fill(near, -1.0))))
