@@ -12,7 +12,7 @@ from torch import Tensor
 
 from worker.engine.denoisers import Denoiser
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
-from worker.engine.noise import NOISES, Noise, noise_named
+from worker.engine.noise import NOISES, Noise, UniformNoise, noise_named
 from worker.engine.records import Records
 
 N = 3
@@ -234,6 +234,18 @@ def test_held_out_elbo_estimates_the_exact_bound(name: str, sized: bool) -> None
     # the spread of the estimate is what it says: records differ, and so do draws
     again = held_out_elbo(denoiser, noise, records, torch.Generator().manual_seed(3), draws=4, batch_size=1_000)
     assert 0 < abs(elbo.value - again.value) < 4 * math.hypot(elbo.standard_error, again.standard_error)
+
+
+def test_held_out_elbo_pays_for_what_survives_to_the_end() -> None:
+    """A process cut short leaves much of the record in x_T, and a bound without its price would beat the entropy."""
+    noise = UniformNoise(torch.full((N,), 0.5), torch.tensor([1.0, 0.8, 0.6]))
+    denoiser = ExactDenoiser(noise, CORRELATED)
+    drawn = torch.multinomial(CORRELATED, 6_000, replacement=True, generator=torch.Generator().manual_seed(1))
+    exact = exact_bound(denoiser, noise)[drawn].mean().item()
+    elbo = held_out_elbo(denoiser, noise, Records.from_dense(EVERY[drawn].numpy()), torch.Generator().manual_seed(2))
+    assert abs(elbo.value - exact) < 4 * elbo.standard_error
+    assert noise.prior_kl(EVERY).min() > 40 * elbo.standard_error
+    assert exact > entropy(CORRELATED)
 
 
 def test_held_out_elbo_is_seeded_and_leaves_the_mode_alone() -> None:

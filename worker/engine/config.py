@@ -60,7 +60,9 @@ class TrainingConfig(Config):
     schedule: Literal["cosine", "exponential"] = "cosine"
     warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(0.1, ge=0)
+    pairwise_decay: float = Field(2.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
+    second_moment_decay: float = Field(0.99, gt=0, lt=1, description="AdamW's beta 2")
     gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)
     auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
@@ -86,6 +88,7 @@ class D3PMConfig(Config):
 _PAPER_OPTIMISER: dict[str, Any] = {
     "learning_rate": 1e-4,
     "weight_decay": 1e-5,
+    "second_moment_decay": 0.999,
     "schedule": "exponential",
     "decay_per_epoch": 0.99,
 }

@@ -174,11 +174,14 @@ class TwoStateNoise(Noise):
         # in d keeps it exact in float32: at T = 500 the distributions differ by 1e-4 and plain logarithms would cancel.
         gap = (on_if_present - on_if_absent).to(logits.dtype)
         d = torch.where(is_present, -torch.sigmoid(-logits), torch.sigmoid(logits)) * gap
+        p, not_p = torch.sigmoid(logits), torch.sigmoid(-logits)
+        p_on = p * on_if_present.to(logits.dtype) + not_p * on_if_absent.to(logits.dtype)
+        p_off = p * off_if_present.to(logits.dtype) + not_p * off_if_absent.to(logits.dtype)
         # At t = 1, `on` is exactly 0 or 1 and the KL is -log p(x_0 | x_1); keep its division by 0 out of the gradient.
         first = (t == 1).unsqueeze(-1)
-        on, off, d = on.masked_fill(first, 0.5), off.masked_fill(first, 0.5), d.masked_fill(first, 0.0)
-        least = -1 + 1e-6  # p is positive; rounding must not make it 0
-        kl = -on * torch.log1p((d / on).clamp(min=least)) - off * torch.log1p((-d / off).clamp(min=least))
+        on, off, p_on, p_off = (x.masked_fill(first, 0.5) for x in (on, off, p_on, p_off))
+        d = d.masked_fill(first, 0.0)
+        kl = -on * _log_ratio(p_on, on, d) - off * _log_ratio(p_off, off, -d)
         decoder = F.softplus(torch.where(is_present, -logits, logits))
         return torch.where(first, decoder, kl)
 
@@ -256,3 +259,9 @@ def noise_named(name: str) -> type[Noise]:
         if noise.name == name:
             return noise
     raise ConfigError(f"unknown noise '{name}'; known: {', '.join(noise.name for noise in NOISES)}")
+
+
+def _log_ratio(p: Tensor, q: Tensor, difference: Tensor) -> Tensor:
+    """log(p / q) where p = q + difference: exact both for p close to q and for p close to 0."""
+    close = difference > -0.5 * q
+    return torch.where(close, torch.log1p(torch.where(close, difference / q, 0.0)), torch.log(p / q))

@@ -74,7 +74,10 @@ class Trainer:
         self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
         self.best = {name: weight.clone() for name, weight in self.average.items()}
         self.optimiser = torch.optim.AdamW(
-            _decay_groups(self.weights, self.config.weight_decay), lr=self.config.learning_rate, fused=True
+            _decay_groups(self.weights, self.config),
+            lr=self.config.learning_rate,
+            betas=(0.9, self.config.second_moment_decay),
+            fused=True,
         )
         self.times = TIME_SAMPLERS[self.config.time_sampling](self.noise.timesteps)
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
@@ -281,12 +284,14 @@ def seeded(*seeds: int) -> Iterator[None]:
         yield
 
 
-def _decay_groups(weights: dict[str, nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay for matrices, none for biases and norms."""
-    return [
-        {"params": [w for w in weights.values() if w.ndim > 1], "weight_decay": weight_decay},
-        {"params": [w for w in weights.values() if w.ndim <= 1], "weight_decay": 0.0},
-    ]
+def _decay_groups(weights: dict[str, nn.Parameter], config: TrainingConfig) -> list[dict[str, Any]]:
+    """Weight decay for matrices, its own for the pairwise table, none for biases and norms."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, weight in weights.items():
+        pairwise = name.startswith("pairwise")
+        decay = config.pairwise_decay if pairwise else config.weight_decay if weight.ndim > 1 else 0.0
+        groups.setdefault(decay, []).append(weight)
+    return [{"params": params, "weight_decay": decay} for decay, params in groups.items()]
 
 
 def resolve_device(name: str) -> torch.device:
