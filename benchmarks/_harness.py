@@ -19,7 +19,7 @@ from rich.table import Table
 
 from worker.engine.records import Records
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 140)
 
 
 def options(description: str, *, data: bool = False) -> argparse.ArgumentParser:
@@ -63,7 +63,7 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> No
     """Print a table."""
     table = Table(title=title, title_justify="left")
     for position, name in enumerate(header):
-        table.add_column(name, justify="left" if position == 0 else "right")
+        table.add_column(name, justify="left" if position == 0 else "right", no_wrap=position == 0)
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -21,13 +21,19 @@ SETTINGS = {
     "noise": "uniform",
     "timesteps": 500,
     "denoiser": {"kind": "linformer", "width": 32, "layers": 2, "heads": 4, "projection": 32},
-    "training": {"epochs": 8, "batch_size": 128, "learning_rate": 3e-3, "evaluate_every": 4},
+    "training": {"epochs": 8, "batch_size": 128, "learning_rate": 3e-3, "time_sampling": "importance"},
 }
 STEPS = 50
 
 
+def most_common() -> list[int]:
+    """The 60 most common codes of the simulated population: attention over all 367 would take minutes."""
+    return sorted(np.argsort(-simulated_population().prevalence())[:60].tolist())
+
+
 def population(n: int, seed: int) -> Records:
-    return simulated_population().sample(n, np.random.default_rng(seed))
+    full = simulated_population().sample(n, np.random.default_rng(seed))
+    return Records.from_dense(full.to_csr().tocsc()[:, most_common()].toarray())
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +44,7 @@ def trained() -> D3PMGenerator:
 def test_it_beats_independent_codes_on_held_out_records(trained: D3PMGenerator) -> None:
     test = population(2_000, 2)
     independent = IndependentGenerator.fit(FitRequest(population(10_000, 0))).negative_log_likelihood(test)
-    elbo = trained.held_out_elbo(test)
-    assert elbo.value + 3 * elbo.standard_error < independent
+    assert trained.held_out_elbo(test, draws=8).value < independent - 0.5
 
 
 def test_its_samples_beat_independent_codes(trained: D3PMGenerator) -> None:
@@ -53,13 +58,13 @@ def test_its_samples_beat_independent_codes(trained: D3PMGenerator) -> None:
 
 def test_guidance_raises_a_code_in_the_papers_proportion_and_more_with_more_steps(trained: D3PMGenerator) -> None:
     """eta 0.1, lambda 0.01: ten Langevin steps make a code two to four times as common, twenty more than ten."""
-    code = simulated_population().index("ICD10CM:I50")
+    code = int(np.argmin(np.abs(population(10_000, 0).prevalence() - 0.025)))
     condition = Condition.of(trained.noise.n_codes, all_of=[code])
 
     def prevalence(iterations: int) -> float:
         guide = LangevinGuidance(ConditionEnergy(condition), iterations=iterations)
         x = ancestral_sample(
-            trained.denoiser,
+            trained.denoiser.in_batches,
             trained.noise,
             1_500,
             STEPS,

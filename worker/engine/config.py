@@ -47,30 +47,30 @@ class SparseConfig(Config):
     common_codes: int = Field(256, ge=1, description="how many of the most common codes report their known absence")
     pairwise: bool = Field(True, description="the N x N skip from present codes to logits")
     size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
-    dropout: float = Field(0.0, ge=0, lt=1)
-    input_dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.15, ge=0, lt=1)
+    input_dropout: float = Field(0.1, ge=0, lt=1)
 
 
 class TrainingConfig(Config):
     """How weights are found."""
 
-    epochs: int = Field(20, ge=1)
-    batch_size: int = Field(512, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
+    epochs: int = Field(50, ge=1)
+    batch_size: int = Field(1024, ge=1)
+    learning_rate: float = Field(3e-3, gt=0)
     schedule: Literal["cosine", "exponential"] = "cosine"
-    warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
+    warmup_steps: int = Field(150, ge=0, description="steps of linear warm-up before the cosine")
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
-    weight_decay: float = Field(0.1, ge=0)
-    pairwise_decay: float = Field(2.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
-    second_moment_decay: float = Field(0.99, gt=0, lt=1, description="AdamW's beta 2")
+    weight_decay: float = Field(0.25, ge=0)
+    pairwise_decay: float = Field(4.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
+    second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0005")
     gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)
     auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
     time_sampling: Literal["importance", "power"] = Field(
-        "importance", description="how t is drawn: by the size of its loss so far, or p(t) proportional to t^-1/2"
+        "power", description="how t is drawn: p(t) proportional to t^-1/2, or by the size of its loss so far"
     )
-    patience: int | None = Field(None, ge=1, description="epochs without a better held-out ELBO before stopping")
-    evaluate_every: int = Field(1, ge=1, description="epochs between held-out evaluations")
+    patience: int | None = Field(9, ge=1, description="epochs without a better held-out ELBO before stopping")
+    evaluate_every: int = Field(3, ge=1, description="epochs between held-out evaluations")
     holdout_draws: int = Field(2, ge=1, description="times drawn for each held-out record in an evaluation")
     holdout_records: int = Field(10_000, ge=1, description="held-out records used for early stopping")
     checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
@@ -88,9 +88,11 @@ class D3PMConfig(Config):
 _PAPER_OPTIMISER: dict[str, Any] = {
     "learning_rate": 1e-4,
     "weight_decay": 1e-5,
-    "second_moment_decay": 0.999,
     "schedule": "exponential",
     "decay_per_epoch": 0.99,
+    "time_sampling": "importance",
+    "evaluate_every": 1,
+    "patience": None,
 }
 
 PRESETS: dict[str, D3PMConfig] = {

@@ -142,7 +142,7 @@ def held_out_elbo(
             total = total - denoiser.size_log_prior[sizes]
         for _ in range(draws):
             t, probability = times.draw(len(rows), generator)
-            l_t, _ = elbo_terms(denoiser, noise, x_start, noise.q_sample(x_start, t, generator), t)
+            l_t, _ = elbo_terms(denoiser.in_batches, noise, x_start, noise.q_sample(x_start, t, generator), t)
             total = total + l_t / probability / draws
         per_record[rows] = total.cpu().numpy()
     denoiser.train(training)

@@ -172,11 +172,11 @@ class TwoStateNoise(Noise):
         off = torch.where(is_present, off_if_present, off_if_absent).to(logits.dtype)
         # p(x_{t-1} = 1 | x_t) = on + d, with d = p(the other x_0) * (difference of the two posteriors). Writing the KL
         # in d keeps it exact in float32: at T = 500 the distributions differ by 1e-4 and plain logarithms would cancel.
+        p_present, p_absent = torch.sigmoid(logits), torch.sigmoid(-logits)
         gap = (on_if_present - on_if_absent).to(logits.dtype)
-        d = torch.where(is_present, -torch.sigmoid(-logits), torch.sigmoid(logits)) * gap
-        p, not_p = torch.sigmoid(logits), torch.sigmoid(-logits)
-        p_on = p * on_if_present.to(logits.dtype) + not_p * on_if_absent.to(logits.dtype)
-        p_off = p * off_if_present.to(logits.dtype) + not_p * off_if_absent.to(logits.dtype)
+        d = torch.where(is_present, -p_absent, p_present) * gap
+        p_on = p_present * on_if_present.to(logits.dtype) + p_absent * on_if_absent.to(logits.dtype)
+        p_off = p_present * off_if_present.to(logits.dtype) + p_absent * off_if_absent.to(logits.dtype)
         # At t = 1, `on` is exactly 0 or 1 and the KL is -log p(x_0 | x_1); keep its division by 0 out of the gradient.
         first = (t == 1).unsqueeze(-1)
         on, off, p_on, p_off = (x.masked_fill(first, 0.5) for x in (on, off, p_on, p_off))
@@ -250,6 +250,12 @@ class AbsorbingNoise(Noise):
         return torch.tensor([-CERTAIN, CERTAIN, 0.0], device=x_t.device)[x_t.long()]
 
 
+def _log_ratio(p: Tensor, q: Tensor, difference: Tensor) -> Tensor:
+    """log(p / q) where p = q + difference: exact both for p close to q and for p close to 0."""
+    close = difference > -0.5 * q
+    return torch.where(close, torch.log1p(torch.where(close, difference / q, 0.0)), torch.log(p / q))
+
+
 NOISES: tuple[type[Noise], ...] = (UniformNoise, MarginalNoise, AbsorbingNoise)
 
 
@@ -259,9 +265,3 @@ def noise_named(name: str) -> type[Noise]:
         if noise.name == name:
             return noise
     raise ConfigError(f"unknown noise '{name}'; known: {', '.join(noise.name for noise in NOISES)}")
-
-
-def _log_ratio(p: Tensor, q: Tensor, difference: Tensor) -> Tensor:
-    """log(p / q) where p = q + difference: exact both for p close to q and for p close to 0."""
-    close = difference > -0.5 * q
-    return torch.where(close, torch.log1p(torch.where(close, difference / q, 0.0)), torch.log(p / q))

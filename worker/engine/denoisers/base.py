@@ -28,6 +28,19 @@ class Denoiser(nn.Module, ABC):
         revealed before all codes (`size_log_prior` is then its distribution); others ignore it.
         """
 
+    def rows_per_call(self, device: torch.device) -> int:
+        """How many records one call without gradients should take, so that activations stay within memory and cache."""
+        return 1024
+
+    def in_batches(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
+        """`forward` for any number of records, a few at a time, (B, N)."""
+        rows = self.rows_per_call(x_t.device)
+        if len(x_t) <= rows:
+            logits: Tensor = self(x_t, t, size)
+            return logits
+        parts = [slice(start, start + rows) for start in range(0, len(x_t), rows)]
+        return torch.cat([self(x_t[part], t[part], None if size is None else size[part]) for part in parts])
+
     @property
     def size_log_prior(self) -> Tensor | None:
         """log p(number of codes in a record), (largest size + 1,), or None when the denoiser does not use it."""

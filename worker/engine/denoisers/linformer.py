@@ -47,6 +47,11 @@ class LinformerDenoiser(Denoiser):
         # The softmax over (absent, present) starts at each code's prevalence.
         self.head_bias = nn.Parameter(torch.stack([torch.zeros(self.n_codes), log_odds(prevalence)], dim=-1))
 
+    def rows_per_call(self, device: torch.device) -> int:
+        # The widest activation has 4 D numbers for each code; beyond 16 MB of it a CPU waits for memory.
+        numbers = 2**28 if device.type == "cuda" else 2**22
+        return max(1, numbers // (4 * self.n_codes * self.position.shape[1]))
+
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
         z = self.state(x_t.long()) + self.position  # (B, N, D)
         for block, time in zip(self.blocks, self.time(t).unbind(1), strict=True):

@@ -12,6 +12,25 @@ from worker.engine.noise import HIDDEN, PRESENT, Noise
 DENSE_SHARE = 0.05
 
 
+class SharedDropout(nn.Module):
+    """Dropout whose masks are shared by groups of 8 records.
+
+    torch draws random numbers on one core: a mask for each record took a seventh of a training step on CPU.
+    """
+
+    GROUP = 8
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, h: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return h
+        masks = torch.empty(-(-len(h) // self.GROUP), h.shape[1], device=h.device).bernoulli_(1 - self.p)
+        return h * masks.div_(1 - self.p).repeat(self.GROUP, 1)[: len(h)]
+
+
 class ResidualBlock(nn.Module):
     """LayerNorm, two linear layers with a GELU between them, and the residual; starts as the identity."""
 
@@ -20,7 +39,7 @@ class ResidualBlock(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.up = nn.Linear(width, width)
         self.down = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = SharedDropout(dropout)
         nn.init.zeros_(self.down.weight)
         nn.init.zeros_(self.down.bias)
 
@@ -58,7 +77,7 @@ class SparseDenoiser(Denoiser):
         self.time = None if noise.reveals else TimeEmbedding(width, 1)
         self.remaining = nn.Embedding(len(sizes), width) if config.size_first else None
         self.blocks = nn.ModuleList(ResidualBlock(width, config.dropout) for _ in range(config.blocks))
-        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.input_dropout = SharedDropout(config.input_dropout)
         self.norm = nn.LayerNorm(width)
         self.out = nn.Linear(width, n)
         nn.init.zeros_(self.out.weight)

@@ -98,7 +98,7 @@ class D3PMGenerator(Generator):
             generator = torch.Generator(self.device).manual_seed(seed)
             size = self._draw_sizes(rows, generator)
             x_0 = ancestral_sample(
-                lambda x_t, t: self.denoiser(x_t, t, size), self.noise, rows, steps, generator, guide
+                lambda x_t, t: self.denoiser.in_batches(x_t, t, size), self.noise, rows, steps, generator, guide
             )
             return Records.from_dense(x_0.cpu().numpy())
 
