@@ -23,7 +23,7 @@ SETTINGS = {
     "denoiser": {"kind": "linformer", "width": 32, "layers": 2, "heads": 4, "projection": 32},
     "training": {"epochs": 8, "batch_size": 128, "learning_rate": 3e-3, "time_sampling": "importance"},
 }
-STEPS = 50
+STEPS = 30
 
 
 def most_common() -> list[int]:
@@ -48,9 +48,9 @@ def test_it_beats_independent_codes_on_held_out_records(trained: D3PMGenerator) 
 
 
 def test_its_samples_beat_independent_codes(trained: D3PMGenerator) -> None:
-    samples = trained.sample(SampleRequest(3_000, steps=STEPS))
+    samples = trained.sample(SampleRequest(2_000, steps=STEPS))
     names = ["cmd", "mcad"]
-    results = fidelity(samples, population(3_000, 2), population(10_000, 0), np.random.default_rng(0), names=names)
+    results = fidelity(samples, population(2_000, 2), population(10_000, 0), np.random.default_rng(0), names=names)
     for result in results.values():
         assert result.value.value is not None and result.independent.value is not None
         assert result.value.value < result.independent.value
@@ -66,7 +66,7 @@ def test_guidance_raises_a_code_in_the_papers_proportion_and_more_with_more_step
         x = ancestral_sample(
             trained.denoiser.in_batches,
             trained.noise,
-            1_500,
+            1_000,
             STEPS,
             torch.Generator().manual_seed(0),
             guide if iterations else None,
