@@ -63,6 +63,7 @@ class Database:
                 options = {"postgresql_readonly": True}
             session.connection(execution_options=options)
             yield session
+            session.expunge_all()  # a rollback would empty the rows that were read; they stay usable after the block
             session.rollback()
 
     def close(self) -> None:
