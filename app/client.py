@@ -109,7 +109,9 @@ class Client:
     ) -> Json:
         """Generate a cohort. `settings`: method, strength, steps, seed, evaluate."""
         conditions = {"all_of": list(all_of), "any_of": list(any_of), "none_of": list(none_of)}
-        return self._submit("/generate", {"model_id": model_id, "n": n, "conditions": conditions} | _given(settings), key)
+        return self._submit(
+            "/generate", {"model_id": model_id, "n": n, "conditions": conditions} | _given(settings), key
+        )
 
     def cancel(self, job_id: str) -> Json:
         return self._submit(f"/jobs/{job_id}/cancel", None, None)

@@ -1,4 +1,4 @@
-"""API keys. These commands work on the database itself (DATABASE_URL, or DATA_DIR), so whoever may run them is trusted."""
+"""API keys. These commands work on the database itself (DATABASE_URL or DATA_DIR): whoever may run them is trusted."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,12 +55,7 @@ def list_keys(as_json: AsJson = False) -> None:
         print_json(keys)
         return
     header = ["id", "prefix", "owner", "name", "scopes", "created", "revoked"]
-    rows = [
-        [str(k["id"]), str(k["prefix"]), str(k["owner"]), str(k["name"]), ",".join(k["scopes"])]  # type: ignore[arg-type]
-        + [str(k["created_at"]), str(k["revoked_at"] or "")]
-        for k in keys
-    ]
-    print_table("", header, rows)
+    print_table("", header, [[_cell(value) for value in key.values()] for key in keys])
 
 
 @cli.command()
@@ -95,6 +90,10 @@ def _shown(key: ApiKey) -> dict[str, object]:
         "created_at": _moment(key.created_at),
         "revoked_at": _moment(key.revoked_at),
     }
+
+
+def _cell(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value or "")
 
 
 def _moment(seconds: float | None) -> str | None:

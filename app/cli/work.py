@@ -26,7 +26,12 @@ def upload(
 ) -> None:
     """Upload real records."""
     with _client(context) as client:
-        form = {"name": name, "format": format, "default_vocabulary": default_vocabulary, "min_records": min_records}
+        form: dict[str, Any] = {
+            "name": name,
+            "format": format,
+            "default_vocabulary": default_vocabulary,
+            "min_records": min_records,
+        }
         _finish(client, client.upload(files, **form), wait, as_json)
 
 
@@ -68,7 +73,13 @@ def generate(
     """Generate a cohort, under conditions if any are given."""
     with _client(context) as client:
         codes: dict[str, Any] = {"all_of": all_of or [], "any_of": any_of or [], "none_of": none_of or []}
-        options = {"method": method, "strength": strength, "steps": steps, "seed": seed, "evaluate": evaluate}
+        options: dict[str, Any] = {
+            "method": method,
+            "strength": strength,
+            "steps": steps,
+            "seed": seed,
+            "evaluate": evaluate,
+        }
         _finish(client, client.generate(model, n, **codes, **options), wait, as_json)
 
 
@@ -156,8 +167,8 @@ def show_report(body: dict[str, Any]) -> None:
         console.print(f"No fidelity figures: {body['absent']}.", highlight=False)
     if "conditional" in body:
         met = body["conditional"]["attainment"]
-        text = f"{met['value']:.1%} of the records meet the condition (95 % interval {met['low']:.1%} to {met['high']:.1%})"
-        console.print(text, highlight=False)
+        interval = f"95 % interval {met['low']:.1%} to {met['high']:.1%}"
+        console.print(f"{met['value']:.1%} of the records meet the condition ({interval}).", highlight=False)
 
 
 def parsed_settings(pairs: list[str]) -> dict[str, Any]:
