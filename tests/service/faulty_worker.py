@@ -1,6 +1,7 @@
 """A worker whose ingest jobs can be told to misbehave by the dataset's name; everything else is as in production."""
 
 import os
+import resource
 import signal
 import time
 
@@ -24,6 +25,12 @@ def misbehaving_ingest(run: JobRun) -> Outcome:
     elif name == "zombie" and run.claim.attempt == 1:  # goes on to write although it has lost its lease
         time.sleep(float(seconds))
         run.stop.lost.clear()
+    elif name == "full":  # as if the disk had room for this many bytes more and not for a file larger than that
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(seconds), resource.RLIM_INFINITY))
+        try:
+            return _real_ingest(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return _real_ingest(run)
 
 

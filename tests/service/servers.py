@@ -3,9 +3,11 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import redis
 from sqlalchemy.engine import make_url
 
 from worker.embedded import Child, start_valkey, wait_for_valkey
+from worker.processes import die_with_parent
 
 
 def missing(what: str) -> None:
@@ -107,11 +110,32 @@ class Postgres:
         )
 
     def start(self) -> None:
-        options = f"-k {self.folder} -c listen_addresses='' -c fsync=off -c max_connections=200"
-        self._run("pg_ctl", "-D", str(self.data), "-l", str(self.folder / "log"), "-w", "-o", options, "start")
+        """Started directly and not by pg_ctl: a server must end with the tests, however they end."""
+        parent = os.getpid()
+        options = [f"unix_socket_directories={self.folder}", "listen_addresses=", "fsync=off", "max_connections=200"]
+        with (self.folder / "log").open("ab") as output:
+            self.process = subprocess.Popen(
+                [str(self.bin / "postgres"), "-D", str(self.data), *(word for o in options for word in ("-c", o))],
+                user=self.user,
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=lambda: die_with_parent(signal.SIGQUIT, parent),
+            )
+        wait_until(self._answers, 60, "Postgres")
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}").close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def stop(self) -> None:
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-m", "immediate", "stop")
+        """At once, as if it had crashed: clients lose their connections and the next start recovers."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(60)
 
     def remove(self) -> None:
         self.stop()
@@ -134,11 +158,11 @@ def _plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-def wait_until(condition: "object", seconds: float = 30, what: str = "the condition") -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 30, what: str = "the condition") -> None:
     """Look every 50 ms."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if condition():  # type: ignore[operator]
+        if condition():
             return
         time.sleep(0.05)
     raise AssertionError(f"{what} did not come true within {seconds} s")

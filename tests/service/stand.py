@@ -27,7 +27,7 @@ from worker.processes import die_with_parent
 OWNER = "tester"
 # Short, so that a whole life of leases fits into seconds. The lease is above the pauses of a busy machine.
 SHORT = {
-    "LEASE_SECONDS": "3",
+    "LEASE_SECONDS": os.environ.get("TEST_LEASE_SECONDS", "4"),
     "HEARTBEAT_SECONDS": "0.3",
     "SWEEP_SECONDS": "0.3",
     "REPUBLISH_SECONDS": "2",
