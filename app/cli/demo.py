@@ -56,8 +56,8 @@ def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
     settings = {"training": {"epochs": sizes.epochs}}
     train = wait_with_bars(client, client.train(dataset_id, name="demo", preset="fast", settings=settings), "train")
     model_id = train["result"]["model_id"]
-    plain = _cohort(client, "everyone", model_id, sizes.cohort, [])
-    asked = _cohort(client, f"with {code}", model_id, sizes.cohort, [code])
+    plain = _cohort(client, "generate", model_id, sizes.cohort, [])
+    asked = _cohort(client, f"with {code}"[:16], model_id, sizes.cohort, [code])
     _show_dataset(client.dataset(dataset_id), code, client)
     console.print("\nUnconditional cohort", style="bold")
     show_report(client.report(plain))
@@ -86,7 +86,7 @@ def _learned_from(client: Client, records: int) -> str:
 
 def _cohort(client: Client, label: str, model_id: str, n: int, all_of: list[str]) -> str:
     """Generate and evaluate; the generate job's id."""
-    job = wait_with_bars(client, client.generate(model_id, n, all_of=all_of, seed=7), f"generate {label}"[:14])
+    job = wait_with_bars(client, client.generate(model_id, n, all_of=all_of, seed=7), label)
     if job["result"]["evaluate_job_id"] is not None:
         wait_with_bars(client, client.job(job["result"]["evaluate_job_id"]), "evaluate")
     cohort_id: str = job["id"]

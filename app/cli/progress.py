@@ -24,7 +24,7 @@ def wait_with_bars(client: Client, job: dict[str, Any], label: str | None = None
 @contextmanager
 def _bars() -> Iterator[Progress]:
     columns = (
-        TextColumn("{task.description:<22}"),
+        TextColumn("{task.description:<26}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),

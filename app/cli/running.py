@@ -1,13 +1,14 @@
 """Commands that run the service, or parts of it."""
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.output import console
+from app.cli.output import Exit, console, fail
 from model_store import migrate as migrations
 from model_store.settings import Settings
 
@@ -25,6 +26,7 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
     settings = settings_with(data_dir=data_dir, host=host, port=port)
     migrations.upgrade(settings.resolved_database_url)
     has_keys = check_binding(settings)
+    _check_port(settings)
     console.print(f"http://{settings.host}:{settings.port} (docs at /docs, Ctrl-C ends it)", highlight=False)
     console.print(f"data in {settings.resolved_data_dir}", highlight=False, soft_wrap=True)
     if not has_keys:
@@ -49,6 +51,16 @@ def migrate() -> None:
     """Bring the database's schema to where this version needs it."""
     migrations.upgrade(settings_with().resolved_database_url)
     console.print(f"the schema is at {migrations.head()}", highlight=False)
+
+
+def _check_port(settings: Settings) -> None:
+    """A supervisor would start an API that cannot bind again and again."""
+    with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            fail(f"cannot bind to {settings.host}:{settings.port}: {error.strerror}; choose another --port", Exit.USAGE)
 
 
 def settings_with(**changes: Any) -> Settings:
