@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from model_store.errors import RequestError
+from model_store.errors import NotFoundError, RequestError
+from model_store.ids import checked_id
 
 Row = TypeVar("Row")
 
@@ -47,6 +48,6 @@ def _encode(created_at: float, row_id: str) -> str:
 def _decode(cursor: str) -> tuple[Any, ...]:
     try:
         created_at, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return float(created_at), str(row_id)
-    except (ValueError, TypeError, binascii.Error, UnicodeError):
+        return float(created_at), checked_id(str(row_id))  # any other text might be one the database cannot take
+    except (ValueError, TypeError, OverflowError, RecursionError, NotFoundError, binascii.Error, UnicodeError):
         raise RequestError("the cursor is not one this service gave out") from None
