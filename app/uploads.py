@@ -99,7 +99,7 @@ class Receiver:
         self._size = 0
         self._received = 0
         self._header: list[bytes] = [b"", b""]
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}
         self._name = ""
         self._value = b""
         self.parser = MultipartParser(
@@ -156,11 +156,11 @@ class Receiver:
 
     def _header_end(self) -> None:
         name, value = self._header
-        self._headers[name.decode("latin-1").strip().lower()] = value.decode("utf-8", "replace")
+        self._headers[name.strip().lower()] = value
         self._header = [b"", b""]
 
     def _headers_finished(self) -> None:
-        _, options = parse_options_header(self._headers.get("content-disposition", ""))
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._name = options.get(b"name", b"").decode("utf-8", "replace")
         if b"filename" in options:
             self._open_file(options[b"filename"].decode("utf-8", "replace"))
