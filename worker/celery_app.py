@@ -11,11 +11,13 @@ from celery import Celery, signals
 from model_store.broker import transport_options
 from model_store.settings import get_settings
 from model_store.sweeper import Sweeper
+from worker import broker_patches
 from worker.contract import HELP_TASK, ROUTES, TASKS
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
 
 settings = get_settings()
+broker_patches.apply()
 
 celery_app = Celery("ehr_d3pm", broker=settings.resolved_redis_url)
 celery_app.conf.update(

@@ -19,6 +19,7 @@ from model_store.errors import EhrError, JobCancelledError, LeaseLostError
 from model_store.repositories import Claim, LeaseRepository
 from model_store.sweeper import carry_out_discards
 from model_store.tables import Job
+from worker.contract import route_of
 from worker.failures import reason_and_detail
 from worker.heart import DATABASE_AWAY, Heart, StopSign
 from worker.logs import place_of
@@ -148,7 +149,9 @@ def finish_cancel(run: JobRun) -> None:
 
 
 def _fail(run: JobRun, error: Exception) -> None:
+    """Write the unhappy end; a database that went away is not the job's fault, and the job is tried again."""
     reason, detail = reason_and_detail(error)
+    again = isinstance(error, DATABASE_AWAY) and not run.claim.is_last_attempt
     log.error(
         "job failed",
         extra={"job_id": run.claim.job_id, "reason": reason, "type": type(error).__name__, "at": place_of(error)},
@@ -156,7 +159,11 @@ def _fail(run: JobRun, error: Exception) -> None:
 
     def write() -> None:
         with run.runtime.database.session_scope() as session:
-            LeaseRepository(session).fail(run.claim, reason, detail)
+            leases = LeaseRepository(session)
+            if again:
+                leases.give_back(run.claim, *route_of(run.claim.kind), wait_seconds=run.runtime.settings.sweep_seconds)
+            else:
+                leases.fail(run.claim, reason, detail)
 
     try:
         patiently(write)

@@ -29,8 +29,7 @@ class FileStore(BlobStore):
         path = self._path(key)
         temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("xb") as file:
+            with _opened(temporary) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -72,8 +71,11 @@ class FileStore(BlobStore):
     def delete_folder(self, folder: str, keep: Sequence[str] = ()) -> None:
         if not keep:
             # also what a killed process left under temporary names
-            shutil.rmtree(self._path(folder), ignore_errors=True)
-            self._remove_empty_parents(self._path(folder))
+            path = self._path(folder)
+            shutil.rmtree(path, ignore_errors=True)  # it may not be there, or go away meanwhile
+            if path.exists():
+                raise StoreError(f"{path.name} could not be removed from the store")
+            self._remove_empty_parents(path)
             return
         super().delete_folder(folder, keep)
         for path in self._path(folder).rglob(f"{TEMPORARY}*"):
@@ -97,6 +99,15 @@ class FileStore(BlobStore):
                 if parent == self.root or parent.parent == self.root:
                     return
                 parent.rmdir()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A new file in a folder that another process may just be removing because it is empty."""
+    for _ in range(10):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return path.open("xb")
+    return path.open("xb")
 
 
 def _sync_folder(folder: Path) -> None:

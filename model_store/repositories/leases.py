@@ -32,6 +32,7 @@ class Claim:
     kind: str
     payload: dict[str, Any]
     checkpoint: dict[str, Any] | None
+    is_last_attempt: bool
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,14 @@ class LeaseRepository:
                 lease_until=now() + lease_seconds,
                 started_at=now(),
             )
-            .returning(Job.attempt, Job.owner, Job.kind, Job.payload, Job.checkpoint)
+            .returning(Job.attempt, Job.max_attempts, Job.owner, Job.kind, Job.payload, Job.checkpoint)
         ).one_or_none()
         if row is None:
             return None
         self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
         JobRepository(self.session).record_state(job_id, "running", attempt=row.attempt)
-        return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint)
+        last = row.attempt >= row.max_attempts
+        return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last)
 
     def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> bool:
         """Renew the lease and tell the progress; True if someone asked to stop. LeaseLostError if taken over."""
