@@ -23,9 +23,9 @@ def write_long_csv(store: BlobStore, manifest: dict[str, Any]) -> Iterator[bytes
     yield HEADER
     for batch in iter_tables(store, manifest):
         code = batch.column("code")
-        cells = pa.array([_cells(text) for text in code.dictionary.to_pylist()], pa.large_string())
-        numbers = pc.cast(batch.column("record_id"), pa.large_string())
-        rows = pc.binary_join_element_wise(numbers, cells.take(code.indices), pa.scalar("", pa.large_string()))
+        cells = pa.array([_cells(text) for text in code.dictionary.to_pylist()], pa.string())
+        numbers = pc.cast(batch.column("record_id"), pa.string())
+        rows = pc.binary_join_element_wise(numbers, cells.take(code.indices), pa.scalar("", pa.string()))
         yield _text_of(rows)
 
 
@@ -43,11 +43,11 @@ def _cells(code: str) -> str:
     return f",{defused(vocabulary)},{defused(rest)}\r\n" if colon else f",,{defused(code)}\r\n"
 
 
-def _text_of(rows: pa.LargeStringArray) -> bytes:
+def _text_of(rows: pa.StringArray) -> bytes:
     """The strings one after another: the array's own buffer, without a Python object per row."""
     if len(rows) == 0:
         return b""
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(pa.array([0, len(rows)], pa.int64()), rows), "")
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows), "")
     return joined[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]
 
 
