@@ -44,7 +44,7 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
         events = [event["data"].get("state") for event in client.events(cohort["id"]) if event["event"] == "state"]
         assert events == ["queued", "running", "succeeded"]
 
-        # the same request with another seed differs, with the same seed it does not
+        # the same model, request and seed give the same bytes
         again = client.wait(client.generate(model, 200, seed=3, evaluate=False, **conditions))
         client.download(again["id"], tmp_path / "again.csv")
         assert (tmp_path / "again.csv").read_bytes() == target.read_bytes()
