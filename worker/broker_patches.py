@@ -14,9 +14,9 @@ class ForgivingQoS(redis.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         try:
-            super().ack(delivery_tag)
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
         except (RedisError, OSError):
-            virtual.QoS.ack(self, delivery_tag)
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
             raise
 
 

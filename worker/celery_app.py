@@ -10,11 +10,10 @@ from celery import Celery, signals
 
 from model_store.broker import transport_options
 from model_store.settings import get_settings
-from model_store.sweeper import Sweeper
 from worker import broker_patches
-from worker.contract import HELP_TASK, ROUTES, TASKS
+from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent
-from worker.runtime import open_runtime
+from worker.sweep import SweeperProcess
 
 settings = get_settings()
 broker_patches.apply()
@@ -36,6 +35,7 @@ celery_app.conf.update(
     broker_transport_options=transport_options(settings.resolved_redis_url),
 )
 log = logging.getLogger(__name__)
+SWEEPER_CHECK_SECONDS = 5
 
 
 def _register(kind: str, name: str) -> None:
@@ -64,7 +64,15 @@ def _child_started(**_: Any) -> None:
     die_with_parent(signal.SIGKILL, expected_parent=os.getppid())
 
 
+_sweeper = SweeperProcess()
+
+
 @signals.worker_ready.connect
-def _start_sweeper(**_: Any) -> None:
-    opened = open_runtime(settings, pooled=False)
-    Sweeper(opened.database, opened.broker, opened.store, ROUTES, settings).start()
+def _start_sweeper(sender: Any, **_: Any) -> None:
+    _sweeper.ensure()
+    sender.timer.call_repeatedly(SWEEPER_CHECK_SECONDS, _sweeper.ensure)
+
+
+@signals.worker_shutdown.connect
+def _stop_sweeper(**_: Any) -> None:
+    _sweeper.stop()
