@@ -5,7 +5,7 @@ anything else could be another machine, or a web page in the user's browser.
 """
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -38,18 +38,20 @@ class Identity:
             raise ScopeError(f"this needs a key with the scope '{scope}'")
 
 
-def services_of(request: Request) -> Services:
+# Dependencies that wait for nothing are coroutines: a plain function would cost a hop to another thread.
+async def services_of(request: Request) -> Services:
     """The services of the application that serves the request."""
     services: Services = request.app.state.services
     return services
 
 
 def identify(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    services: Annotated[Services, Depends(services_of)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Identity:
     """The owner of the key that came with the request."""
-    database = services_of(request).database
-    with database.read_scope() as session:
+    with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
             key = keys.authenticate(credentials.credentials)
@@ -61,10 +63,10 @@ def identify(
     return Identity(OPEN_OWNER, frozenset(SCOPES), None)
 
 
-def needs(scope: str) -> Callable[..., Identity]:
+def needs(scope: str) -> Callable[..., Awaitable[Identity]]:
     """A dependency: the caller's identity, if it has the scope."""
 
-    def checked(identity: Annotated[Identity, Depends(identify)]) -> Identity:
+    async def checked(identity: Annotated[Identity, Depends(identify)]) -> Identity:
         identity.require(scope)
         return identity
 

@@ -27,8 +27,8 @@ async def event_stream(services: Services, owner: str, job_id: str, seen: int) -
         for event in events:
             yield formatted(event)
             seen = event.id
-            if is_last(event):
-                return
+        if events and is_an_end(events[-1]):
+            return  # an end with something after it was followed by a retry
         # looking costs a query: a job that tells nothing is looked at less often
         look = LOOK_SECONDS if events else min(1.5 * look, LONGEST_LOOK_SECONDS)
         if events:
@@ -49,8 +49,7 @@ def formatted(event: JobEvent) -> str:
     return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(event.data)}\n\n"
 
 
-def is_last(event: JobEvent) -> bool:
-    """A terminal state ends the stream. A retry may begin a new life: then a new stream shows it."""
+def is_an_end(event: JobEvent) -> bool:
     return event.kind == "state" and event.data.get("state") in TERMINAL_STATES
 
 

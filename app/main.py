@@ -17,6 +17,9 @@ from model_store.settings import Settings, get_settings
 
 log = logging.getLogger(__name__)
 UPLOAD_PATH = "/datasets"
+# As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
+# each would open and close a connection of its own.
+THREADS = 10
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -55,7 +58,9 @@ def production() -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
+    await anyio.to_thread.run_sync(services.forget_old_keys)
     try:
         yield
     finally:

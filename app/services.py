@@ -1,13 +1,17 @@
 """What requests work with, opened once per process."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.metrics import Metrics
 from model_store import bundles, datasets
 from model_store.blobs import BlobStore, open_store
 from model_store.broker import Broker
 from model_store.database import Database
+from model_store.repositories import IdempotencyRepository
 from model_store.settings import Settings
 from model_store.sweeper import Sweeper
 from model_store.tables import Dataset, Model
@@ -15,6 +19,7 @@ from model_store.vocabulary import Vocabulary
 from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
+KEY_SECONDS = 7 * 86_400
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,11 @@ class Services:
     def codes_of(self, dataset: Dataset) -> CodeCounts:
         """The codes of a dataset with the counts that may be shown."""
         return self._code_counts(dataset.prefix, dataset.manifest_hash)
+
+    def forget_old_keys(self) -> None:
+        """Idempotency-Keys are for retries of a request, not for ever."""
+        with suppress(SQLAlchemyError), self.database.session_scope() as session:
+            IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
 
     def close(self) -> None:
         self.sweeper.stop()

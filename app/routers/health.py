@@ -18,7 +18,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/healthz")
-def get_health() -> dict[str, str]:
+async def get_health() -> dict[str, str]:
     """Tell that the process lives."""
     return {"status": "alive"}
 

@@ -1,5 +1,6 @@
 """Jobs as clients see them: lists, progress, events, cancel, retry."""
 
+import json
 import threading
 import time
 from typing import Any
@@ -164,6 +165,9 @@ def test_retry(front: Front, caller: Caller) -> None:
     assert job["state"] == "failed" and job["error"] == {"type": "bad-data", "detail": "there are no records"}
     again = caller.http.post(f"/jobs/{job_id}/retry").json()
     assert again["state"] == "queued" and again["error"] is None
+    end(front, claim(front, job_id))
+    states = [json.loads(e["data"])["state"] for e in events_of(caller.http.get(f"/jobs/{job_id}/events"))]
+    assert states == ["queued", "running", "failed", "queued", "running", "succeeded"]
 
 
 def test_a_broker_that_is_down_does_not_matter(front: Front, caller: Caller) -> None:

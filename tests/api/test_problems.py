@@ -134,3 +134,9 @@ def test_problem_words_are_the_table(caller: Caller) -> None:
         "broker-unavailable", "database-unavailable", "busy", "malformed", "method-not-allowed", "internal",
     }  # fmt: skip
     assert promised <= known
+
+
+def test_the_manual_lists_every_problem() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    known = {row.slug for row in problems.PROBLEMS} | {slug for slug, _ in problems.HTTP_SLUGS.values()}
+    assert {slug for slug in known if f"`{slug}`" not in manual} == set()
