@@ -1,17 +1,21 @@
-"""Many clients at once: polling jobs, and now and then submitting one."""
+"""Many clients at once: polling jobs, and now and then submitting one.
+
+Each client is one connection and as little Python as possible: on one machine, every millisecond that a client needs is
+taken from the service.
+"""
 
 import asyncio
+import json
 import random
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-import httpx
-
-TERMINAL = ("succeeded", "failed", "cancelled")
 SUBMIT_SHARE = 0.02  # of requests, until MOST_JOBS: the worker must be able to finish them
+LIST_SHARE = 0.05
 MOST_JOBS = 300
 
 
@@ -30,66 +34,102 @@ class Load:
         return statistics.quantiles(self.seconds, n=100)[round(100 * share) - 1]
 
 
+class Connection:
+    """HTTP/1.1 on one connection, for answers with a Content-Length."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self.host, self.port)
+        reader, writer = self._streams
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(answer.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
+        return int(answer[9:12]), await reader.readexactly(length)
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+class Client:
+    """One of many."""
+
+    def __init__(self, load: Load, host: str, port: int, model_id: str) -> None:
+        self.load, self.connection = load, Connection(host, port)
+        self.submission = json.dumps({"model_id": model_id, "n": 5, "evaluate": False}).encode()
+
+    async def run(self, until: float, rng: random.Random) -> None:
+        while time.perf_counter() < until:
+            dice = rng.random()
+            if dice < SUBMIT_SHARE and len(self.load.jobs) < MOST_JOBS:
+                await self.submit()
+            elif dice > 1 - LIST_SHARE:
+                await self.request("GET", "/jobs?limit=20")
+            else:
+                await self.request("GET", f"/jobs/{rng.choice(self.load.jobs)}")
+            await asyncio.sleep(0.05 * rng.random())
+        await self.connection.close()
+
+    async def submit(self) -> None:
+        answer = await self.request("POST", "/generate", self.submission)
+        if answer is not None:
+            self.load.jobs.append(json.loads(answer)["id"])
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> bytes | None:
+        """The answer's body, or None for an error, which is counted."""
+        self.load.requests += 1
+        start = time.perf_counter()
+        try:
+            status, answer = await asyncio.wait_for(self.connection.request(method, path, body), 60)
+        except (OSError, EOFError, ValueError, TimeoutError) as error:
+            self.load.errors[type(error).__name__] += 1
+            await self.connection.close()
+            return None
+        self.load.seconds.append(time.perf_counter() - start)
+        if status >= 400:
+            self.load.errors[str(status)] += 1
+            return None
+        return answer
+
+
 async def run_load(
-    url: str, model_id: str, clients: int, seconds: float, drain: float, progress: Callable[[int, int], None]
+    address: tuple[str, int],
+    model_id: str,
+    clients: int,
+    seconds: float,
+    drain: float,
+    progress: Callable[[int, int], None],
 ) -> Load:
     """Have `clients` at it for `seconds`, then wait until every job they submitted has ended."""
     load = Load()
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as http:
-        await _submit(http, load, model_id)  # so that there is something to poll
-        start = time.perf_counter()
-        await asyncio.gather(
-            *(_client(http, load, model_id, start + seconds, random.Random(i)) for i in range(clients)),
-            _tell(start, seconds, progress),
-        )
-        load.elapsed = time.perf_counter() - start
-        load.lost = await _unfinished(http, load, drain)
+    first = Client(load, *address, model_id)
+    await first.submit()  # so that there is something to poll
+    start = time.perf_counter()
+    work: list[Any] = [_tell(start, seconds, progress)]
+    for i in range(clients):
+        work.append(Client(load, *address, model_id).run(start + seconds, random.Random(i)))
+    await asyncio.gather(*work)
+    load.elapsed = time.perf_counter() - start
+    load.lost = await _unfinished(first, drain)
     return load
 
 
-async def _client(http: httpx.AsyncClient, load: Load, model_id: str, until: float, rng: random.Random) -> None:
-    while time.perf_counter() < until:
-        if rng.random() < SUBMIT_SHARE and len(load.jobs) < MOST_JOBS:
-            await _submit(http, load, model_id)
-        elif rng.random() < 0.05:
-            await _request(http, load, "GET", "/jobs?limit=20")
-        elif load.jobs:
-            await _request(http, load, "GET", f"/jobs/{rng.choice(load.jobs)}")
-        await asyncio.sleep(0.05 * rng.random())
-
-
-async def _submit(http: httpx.AsyncClient, load: Load, model_id: str) -> None:
-    answer = await _request(http, load, "POST", "/generate", {"model_id": model_id, "n": 5, "evaluate": False})
-    if answer is not None:
-        load.jobs.append(answer.json()["id"])
-
-
-async def _request(
-    http: httpx.AsyncClient, load: Load, method: str, path: str, body: dict[str, object] | None = None
-) -> httpx.Response | None:
-    start = time.perf_counter()
-    load.requests += 1
-    try:
-        answer = await http.request(method, path, json=body)
-    except httpx.TransportError as error:
-        load.errors[type(error).__name__] += 1
-        return None
-    load.seconds.append(time.perf_counter() - start)
-    if answer.status_code >= 400:
-        load.errors[str(answer.status_code)] += 1
-        return None
-    return answer
-
-
-async def _unfinished(http: httpx.AsyncClient, load: Load, drain: float) -> int:
+async def _unfinished(client: Client, drain: float) -> int:
     """How many submitted jobs have not succeeded when the queue has had time to empty."""
-    waiting, deadline = set(load.jobs), time.perf_counter() + drain
+    waiting, deadline = set(client.load.jobs), time.perf_counter() + drain
     while waiting and time.perf_counter() < deadline:
         for job_id in list(waiting):
-            if (await http.get(f"/jobs/{job_id}")).json()["state"] == "succeeded":
+            _, body = await client.connection.request("GET", f"/jobs/{job_id}")
+            if json.loads(body)["state"] == "succeeded":
                 waiting.discard(job_id)
         await asyncio.sleep(0.5)
+    await client.connection.close()
     return len(waiting)
 
 

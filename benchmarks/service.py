@@ -72,8 +72,9 @@ class Bench:
         model_id = self._small_model()
         sizes = self.sizes
         with progress_bar(f"{sizes.clients} clients, seconds") as progress:
+            address = (self.settings.host, self.settings.port)
             load = asyncio.run(
-                run_load(self.url, model_id, sizes.clients, sizes.load_seconds, sizes.drain_seconds, progress)
+                run_load(address, model_id, sizes.clients, sizes.load_seconds, sizes.drain_seconds, progress)
             )
         self._show_load(load)
         self.figures.add("load.errors", sum(load.errors.values()), "requests")
