@@ -2,16 +2,22 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli.work import parsed_settings
+from app.client import Client, ClientError
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end
+from tests.service.servers import wait_until
+from tests.service.stand import long_csv
 
 REPORT = {"fidelity": {"cmd": {"direction": "lower", "value": {"value": 0.1}, "floor": {"value": None, "absent": "x"}}}}
 
@@ -99,3 +105,49 @@ def test_refuses_to_bind_elsewhere_without_keys(tmp_path: Path) -> None:
 def test_settings_from_words() -> None:
     words = ["training.epochs=5", "noise=uniform", "denoiser.pairwise=false"]
     assert parsed_settings(words) == {"training": {"epochs": 5}, "noise": "uniform", "denoiser": {"pairwise": False}}
+
+
+def test_serve_starts_everything_and_leaves_nothing() -> None:
+    """Once ended by Ctrl-C, once by kill -9; the second start finds what the first one left."""
+    with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
+        table = Path(folder) / "t.csv"
+        table.write_bytes(long_csv(60))
+        for number in (signal.SIGINT, signal.SIGKILL):
+            port = free_port()
+            command = [sys.executable, "-m", "app.cli", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                with Client(f"http://127.0.0.1:{port}") as client:
+                    wait_until(lambda: is_ready(client), 60, "readiness")
+                    family = {process.pid, *descendants(process.pid)}
+                    before = len(list(client.datasets()))
+                    client.wait(client.upload([table]))
+                    assert len(list(client.datasets())) == before + 1
+                process.send_signal(number)
+                told, _ = process.communicate(timeout=30)
+            assert process.returncode == (0 if number == signal.SIGINT else -signal.SIGKILL)
+            assert "open to everyone on this machine" in told or number == signal.SIGKILL
+            wait_until(lambda: not [pid for pid in family if is_alive(pid)], 20, "the end of all processes")  # noqa: B023
+        assert before == 1
+
+
+def is_ready(client: Client) -> bool:
+    try:
+        return bool(client.ready()["status"] == "ready")
+    except ClientError:
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [grandchild for child in children for grandchild in descendants(child)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
