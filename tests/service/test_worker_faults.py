@@ -88,7 +88,7 @@ def test_full_disk_fails_the_job_and_leaves_nothing(stand: Stand) -> None:
     job = stand.wait(stand.ingest(long_csv(400), "full:4000"))
     assert job.state == "failed"
     assert job.error is not None and job.error["type"] == "store-full"
-    assert stand.blobs("datasets") == []
+    wait_until(lambda: stand.blobs("datasets") == [], 10, "an empty store")
     with stand.database.read_scope() as session:
         assert DatasetRepository(session).page(OWNER).rows == []
     stand.succeed(stand.ingest(long_csv(400)))
