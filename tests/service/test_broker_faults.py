@@ -41,7 +41,7 @@ def test_broker_down_at_submit_and_killed_in_mid_job(stand: Stand) -> None:
 
 def test_all_50_queued_jobs_run_after_flushall(stand: Stand) -> None:
     jobs = [stand.ingest(long_csv(40), min_records=1) for _ in range(50)]
-    assert stand.valkey.client().llen("ingest") == 50
+    assert stand.valkey.client().llen("ingest") >= 50  # more if this took so long that some were announced again
     stand.valkey.client().flushall()
     stand.worker()
     for job_id in jobs:
@@ -50,6 +50,7 @@ def test_all_50_queued_jobs_run_after_flushall(stand: Stand) -> None:
 
 
 def test_two_sweepers_send_a_message_once(stand: Stand) -> None:
+    stand.sweeper.settings = stand.settings.model_copy(update={"republish_seconds": 600.0})
     for _ in range(10):
         stand.ingest(long_csv(40), publish=False)
     threads = [threading.Thread(target=stand.sweeper.publish) for _ in range(4)]
