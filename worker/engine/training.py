@@ -259,8 +259,9 @@ class Trainer:
             if saved is None or saved.shape != weight.shape:
                 raise StateError(f"the checkpoint belongs to another network: '{name}' is missing or of another shape")
         self._load_weights(parts["weights"])
-        self.average = {name: value.to(self.device).clone() for name, value in parts["average"].items()}
-        self.best = {name: value.to(self.device).clone() for name, value in parts["best"].items()}
+        # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
+        self.average = {name: parts["average"][name].to(self.device).clone() for name in self.weights}
+        self.best = {name: parts["best"][name].to(self.device).clone() for name in self.weights}
         self._resume_optimiser(parts.get("optimiser", {}))
         self.times.load(parts.get("times", {}))
         self.generator.set_state(checkpoint.tensors["generator"])

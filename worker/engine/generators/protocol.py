@@ -38,12 +38,15 @@ class SampleRequest:
     condition: Condition | None = None
     strength: float = 1.0  # of the guidance towards the condition, where the generator guides
     steps: int | None = None  # network calls; None is the generator's choice
+    first_chunk: int = 0  # where in a larger cohort these records begin: chunk k is the same whoever draws it
 
     def __post_init__(self) -> None:
         if self.n < 0:
             raise ConfigError(f"the number of records must be 0 or more, not {self.n}")
         if self.strength < 0:
             raise ConfigError(f"the guidance strength must be 0 or more, not {self.strength}")
+        if self.first_chunk < 0:
+            raise ConfigError(f"the first chunk must be 0 or more, not {self.first_chunk}")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def sample_in_chunks(
 ) -> Records:
     """Call `draw(rows, seed)` for each chunk with the chunk's own seed and join the results."""
     parts = [Records.from_sets([], n_codes)]
-    for chunk, start in enumerate(range(0, request.n, CHUNK)):
+    for chunk, start in enumerate(range(0, request.n, CHUNK), start=request.first_chunk):
         rows = min(CHUNK, request.n - start)
         parts.append(
             draw(rows, int(np.random.SeedSequence([request.seed, chunk]).generate_state(1, np.uint64)[0] >> 1))

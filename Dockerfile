@@ -1,0 +1,31 @@
+# syntax=docker/dockerfile:1
+# CPU by default. GPU: docker build --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 .
+ARG PYTHON=3.11
+
+FROM python:${PYTHON}-slim AS build
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/ehr-d3pm
+ENV PATH=/opt/ehr-d3pm/bin:$PATH
+WORKDIR /src
+# torch alone first: this layer is gigabytes and changes with the pinned version only
+COPY constraints.txt ./
+RUN pip install --index-url "${TORCH_INDEX}" -c constraints.txt torch
+COPY pyproject.toml README.md ./
+COPY app app
+COPY model_store model_store
+COPY worker worker
+RUN pip install -c constraints.txt '.[s3]'
+
+FROM python:${PYTHON}-slim
+# OpenMP's runtime, which some numerical wheels expect from the system
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --create-home --home-dir /home/ehr ehr \
+    && install -d -o ehr -g ehr /data
+COPY --from=build /opt/ehr-d3pm /opt/ehr-d3pm
+ENV PATH=/opt/ehr-d3pm/bin:$PATH PYTHONUNBUFFERED=1 DATA_DIR=/data HOST=0.0.0.0 PORT=8000
+USER 10001:10001
+WORKDIR /home/ehr
+VOLUME /data
+EXPOSE 8000
+CMD ["ehr-d3pm", "api"]

@@ -1,0 +1,108 @@
+"""Who asks, and what they may do.
+
+With no key configured the service is open, but only to requests that reach it through loopback under a loopback name:
+anything else could be another machine, or a web page in the user's browser.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from app.services import Services
+from model_store.errors import AccessError, ScopeError
+from model_store.repositories import KeyRepository
+from model_store.repositories.access import SCOPES
+
+OPEN_OWNER = "local"
+ADMIN = "admin"
+
+_bearer = HTTPBearer(auto_error=False, description="An API key made by `ehr-d3pm keys create`.")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The owner of whatever the request makes or sees."""
+
+    owner: str
+    scopes: frozenset[str]
+    key_prefix: str | None  # None: the service is open
+
+    def require(self, scope: str) -> None:
+        """ScopeError unless the key has the scope; `admin` has all."""
+        if not self.scopes & {scope, ADMIN}:
+            raise ScopeError(f"this needs a key with the scope '{scope}'")
+
+
+# Dependencies that wait for nothing are coroutines: a plain function would cost a hop to another thread.
+async def services_of(request: Request) -> Services:
+    """The services of the application that serves the request."""
+    services: Services = request.app.state.services
+    return services
+
+
+def identify(
+    request: Request,
+    services: Annotated[Services, Depends(services_of)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Identity:
+    """The owner of the key that came with the request."""
+    with services.database.read_scope() as session:
+        keys = KeyRepository(session)
+        if credentials is not None:
+            key = keys.authenticate(credentials.credentials)
+            return Identity(key.owner, frozenset(key.scopes), key.prefix)
+        if keys.any_active():
+            raise AccessError("send an API key: 'Authorization: Bearer ehr_...'")
+    if not _came_through_loopback(request):
+        raise AccessError("without API keys the service answers on loopback only; make one: ehr-d3pm keys create")
+    return Identity(OPEN_OWNER, frozenset(SCOPES), None)
+
+
+def needs(scope: str) -> Callable[..., Awaitable[Identity]]:
+    """A dependency: the caller's identity, if it has the scope."""
+
+    async def checked(identity: Annotated[Identity, Depends(identify)]) -> Identity:
+        identity.require(scope)
+        return identity
+
+    return checked
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _came_through_loopback(request: Request) -> bool:
+    server = request.scope.get("server")  # the address the connection was made to, or a unix socket's path
+    local = server is None or server[1] is None or is_loopback(str(server[0]))
+    # A page elsewhere can make a browser call loopback: its origin, or a name that was made to point here, shows it.
+    origin = request.headers.get("origin")
+    from_here = origin is None or is_loopback(_host_of(origin))
+    return local and from_here and is_loopback(_host_of(f"//{request.headers.get('host', '')}"))
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+Services_ = Annotated[Services, Depends(services_of)]
+Anyone = Annotated[Identity, Depends(identify)]
+Reader = Annotated[Identity, Depends(needs("read"))]
+DataOwner = Annotated[Identity, Depends(needs("data"))]
+Trainer = Annotated[Identity, Depends(needs("train"))]
+Maker = Annotated[Identity, Depends(needs("generate"))]
+Admin = Annotated[Identity, Depends(needs(ADMIN))]

@@ -1,0 +1,139 @@
+"""`ehr-d3pm demo`: the whole way, from an upload to reports, on a simulated population."""
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.output import Exit, console, fail, print_table
+from app.cli.progress import wait_with_bars
+from app.cli.running import api_command, settings_with
+from app.cli.work import show_report
+from app.client import ApiError, Client, UnreachableError
+
+READY_SECONDS = 90
+RARE_CODE = "ICD10CM:E84"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is learned and drawn."""
+
+    records: int
+    epochs: int
+    cohort: int
+
+
+def demo(
+    data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
+    records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
+    epochs: Annotated[int, typer.Option(help="passes over them")] = 12,
+    cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 5_000,
+    code: Annotated[str, typer.Option(help="the rare code to ask for (default: cystic fibrosis)")] = RARE_CODE,
+) -> None:
+    """Start the service, learn from a simulated population, generate two cohorts and show how good they are."""
+    from worker import embedded
+
+    start = time.perf_counter()
+    settings = settings_with(data_dir=data_dir, host="127.0.0.1", port=_free_port())
+    service = embedded.Supervisor(settings, api_command(settings, "error"))
+    with service, Client(f"http://{settings.host}:{settings.port}") as client:
+        _wait_until_ready(client)
+        reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
+    console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
+    console.print(f"'ehr-d3pm serve --data-dir {data_dir}' goes on with what is there now.", soft_wrap=True)
+    console.print(f"Done in {time.perf_counter() - start:.0f} s.", highlight=False)
+
+
+def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
+    dataset_id = _learned_from(client, sizes.records)
+    settings = {"training": {"epochs": sizes.epochs}}
+    train = wait_with_bars(client, client.train(dataset_id, name="demo", preset="fast", settings=settings), "train")
+    model_id = train["result"]["model_id"]
+    plain = _cohort(client, "generate", model_id, sizes.cohort, [])
+    asked = _cohort(client, f"with {code}"[:16], model_id, sizes.cohort, [code])
+    _show_dataset(client.dataset(dataset_id), code, client)
+    console.print("\nUnconditional cohort", style="bold")
+    show_report(client.report(plain))
+    console.print(f"\nCohort asked for {code}", style="bold")
+    show_report(client.report(asked))
+    _show_effect(client, plain, asked, code)
+    paths = []
+    for name, job_id in (("unconditional", plain), ("conditioned", asked)):
+        paths.append(folder / f"report-{name}.html")
+        paths[-1].write_text(client.report_page(job_id), encoding="utf-8")
+    return paths
+
+
+def _learned_from(client: Client, records: int) -> str:
+    """Simulate, upload, ingest; the dataset's id."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "simulated-population.csv.gz"
+        # in a process of its own: the simulation belongs to the engine, which this side never imports
+        command = [sys.executable, "-m", "worker.simulate", str(table), "--records", str(records)]
+        with console.status("simulating patients"):
+            subprocess.run(command, check=True)
+        job = client.upload([table], name="simulated population")
+    ingested: str = wait_with_bars(client, job, "ingest")["result"]["dataset_id"]
+    return ingested
+
+
+def _cohort(client: Client, label: str, model_id: str, n: int, all_of: list[str]) -> str:
+    """Generate and evaluate; the generate job's id."""
+    job = wait_with_bars(client, client.generate(model_id, n, all_of=all_of, seed=7), label)
+    if job["result"]["evaluate_job_id"] is not None:
+        wait_with_bars(client, client.job(job["result"]["evaluate_job_id"]), "evaluate")
+    cohort_id: str = job["id"]
+    return cohort_id
+
+
+def _show_dataset(dataset: dict[str, Any], code: str, client: Client) -> None:
+    summary = dataset["summary"]
+    count = next((c["records"] for c in client.codes(dataset["id"], code) if c["code"] == code), None)
+    seen = "too few to show" if count is None else f"{count:,}"
+    console.print(
+        f"Learned from {summary['records']:,} simulated patients with {summary['codes']} codes,"
+        f" {summary['codes_per_record']} each; {code} in {seen} of them.",
+        highlight=False,
+    )
+
+
+def _show_effect(client: Client, plain: str, asked: str, code: str) -> None:
+    """How often the code occurs in both cohorts, counted in what a user would download."""
+    rows = []
+    for label, job_id in (("unconditional", plain), (f"asked for {code}", asked)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "cohort.csv"
+            client.download(job_id, path)
+            vocabulary, _, rest = code.partition(":")
+            with path.open(encoding="utf-8", newline="") as file:
+                having = sum(line.rstrip("\r\n").endswith(f",{vocabulary},{rest}") for line in file)
+        n = client.cohort(job_id)["n_records"]
+        rows.append([label, f"{having:,}", f"{n:,}", f"{having / n:.2%}"])
+    print_table("", ["cohort", f"records with {code}", "records", "share"], rows, right=(1, 2, 3))
+
+
+def _wait_until_ready(client: Client) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    with console.status("starting the service"):
+        while True:
+            try:
+                client.ready()
+                return
+            except (UnreachableError, ApiError) as error:
+                if time.monotonic() > deadline:
+                    fail(f"the service did not become ready: {error}", Exit.UNREACHABLE)
+                time.sleep(0.2)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

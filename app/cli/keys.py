@@ -1,0 +1,100 @@
+"""API keys. These commands work on the database itself (DATABASE_URL or DATA_DIR): whoever may run them is trusted."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from sqlalchemy.orm import Session
+
+from app.cli.output import AsJson, Exit, console, errors_as_exit_codes, fail, print_json, print_table
+from model_store import migrate
+from model_store.database import Database
+from model_store.repositories import AuditRepository, KeyRepository
+from model_store.repositories.access import SCOPES
+from model_store.settings import get_settings
+from model_store.tables import ApiKey
+
+cli = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
+OWNER_LENGTH = 64
+
+
+@cli.command()
+@errors_as_exit_codes
+def create(
+    owner: Annotated[str, typer.Option(help="whose data the key opens; keys of one owner share it")],
+    name: Annotated[str, typer.Option(help="what the key is for")] = "",
+    scopes: Annotated[str, typer.Option(help=f"separated by commas, of: {', '.join(SCOPES)}")] = (
+        "data,train,generate,read"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Make a key. It is shown once."""
+    if not 0 < len(owner) <= OWNER_LENGTH or not owner.isprintable():
+        fail(f"an owner's name has 1 to {OWNER_LENGTH} characters", Exit.USAGE)
+    with _session() as session:
+        wanted = [scope.strip() for scope in scopes.split(",")]
+        key, secret = KeyRepository(session).create(owner, name[:200], wanted)
+        AuditRepository(session).record(owner, "create key", key.id, key.prefix)
+        shown = _shown(key) | {"key": secret}
+    if as_json:
+        print_json(shown)
+        return
+    console.print(secret, highlight=False, soft_wrap=True)
+    console.print("Keep it: it is not shown again. Send it as 'Authorization: Bearer ...' or set EHR_D3PM_KEY.")
+
+
+@cli.command("list")
+@errors_as_exit_codes
+def list_keys(as_json: AsJson = False) -> None:
+    """List keys by their prefixes."""
+    with _session() as session:
+        keys = [_shown(key) for key in KeyRepository(session).all()]
+    if as_json:
+        print_json(keys)
+        return
+    header = ["id", "prefix", "owner", "name", "scopes", "created", "revoked"]
+    print_table("", header, [[_cell(value) for value in key.values()] for key in keys])
+
+
+@cli.command()
+@errors_as_exit_codes
+def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
+    """From now on the key opens nothing."""
+    with _session() as session:
+        KeyRepository(session).revoke(key_id)
+        AuditRepository(session).record("", "revoke key", key_id)
+    console.print(f"{key_id} revoked", highlight=False)
+
+
+@contextmanager
+def _session() -> Iterator[Session]:
+    url = get_settings().resolved_database_url
+    migrate.upgrade(url)
+    database = Database(url)
+    try:
+        with database.session_scope() as session:
+            yield session
+    finally:
+        database.close()
+
+
+def _shown(key: ApiKey) -> dict[str, object]:
+    return {
+        "id": key.id,
+        "prefix": key.prefix,
+        "owner": key.owner,
+        "name": key.name,
+        "scopes": key.scopes,
+        "created_at": _moment(key.created_at),
+        "revoked_at": _moment(key.revoked_at),
+    }
+
+
+def _cell(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value or "")
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

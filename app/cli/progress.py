@@ -1,0 +1,55 @@
+"""A job's steps as bars with the time that remains."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from app.cli.output import errors
+from app.client import Client
+
+
+def wait_with_bars(client: Client, job: dict[str, Any], label: str | None = None) -> dict[str, Any]:
+    """Wait for a job, one bar for each step; the job when it has succeeded."""
+    with _bars() as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(now: dict[str, Any]) -> None:
+            _show(bars, tasks, now, label or now["kind"])
+
+        return client.wait(job, show)
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    columns = (
+        TextColumn("{task.description:<26}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[remaining]}"),
+    )
+    with Progress(*columns, console=errors) as bars:
+        yield bars
+
+
+def _show(bars: Progress, tasks: dict[str, TaskID], job: dict[str, Any], label: str) -> None:
+    progress = job["progress"]
+    for step in progress["steps"]:
+        name = step["name"]
+        if step["maximum"] is None and name != progress["step"]:
+            continue  # has not begun
+        if name not in tasks:
+            tasks[name] = bars.add_task(f"{label}: {name}", total=None, remaining="")
+        is_current = name == progress["step"] and job["state"] == "running"
+        remaining = remaining_text(progress["remaining_seconds"]) if is_current else ""
+        bars.update(tasks[name], total=step["maximum"], completed=step["value"], remaining=remaining)
+
+
+def remaining_text(seconds: float | None) -> str:
+    """`2 min 5 s left`."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"

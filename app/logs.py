@@ -1,0 +1,47 @@
+"""Structured logs: one JSON object a line, with the request's id. Codes and record ids are never given to a logger."""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from app.request_ids import request_id
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Of an exception only its type and place are written: its words may quote the data."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if (current := request_id.get()) is not None:
+            fields["request_id"] = current
+        fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
+            fields |= {"exception": type(record.exc_info[1]).__name__, "at": _place_of(record.exc_info[1])}
+        return json.dumps(fields, default=str)
+
+
+def configure_logging(level: str) -> None:
+    """Send every log line of this process to standard error as JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def _place_of(error: BaseException) -> str:
+    """file:line of the innermost frame."""
+    trace = error.__traceback__
+    if trace is None:
+        return "unknown"
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

@@ -1,0 +1,72 @@
+"""The application: `create_app(settings)` for a server or a test, `app.main:production` for uvicorn."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from app import openapi, problems
+from app.logs import configure_logging
+from app.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.routers import ROUTERS
+from app.services import Services
+from model_store.settings import Settings, get_settings
+
+log = logging.getLogger(__name__)
+UPLOAD_PATH = "/datasets"
+# As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
+# each would open and close a connection of its own.
+THREADS = 10
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """An application of its own: nothing is shared with other applications in the process."""
+    services = Services(settings)
+    app = FastAPI(
+        title="EHR-D3PM",
+        version=openapi.VERSION,
+        summary=openapi.SUMMARY,
+        description=openapi.DESCRIPTION,
+        openapi_tags=openapi.TAGS,
+        lifespan=_lifespan,
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.services = services
+    for router in ROUTERS:
+        app.include_router(router)
+    problems.install(app)
+    openapi.install(app)
+    app.add_middleware(
+        BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits={UPLOAD_PATH: settings.max_upload_bytes}
+    )
+    app.add_middleware(RequestMiddleware, metrics=services.metrics)
+    return app
+
+
+def production() -> FastAPI:
+    """For `uvicorn --factory app.main:production`: settings from the environment, logs as JSON."""
+    settings = get_settings()
+    configure_logging(settings.log_level)
+    return create_app(settings)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+    services.sweeper.start()
+    await anyio.to_thread.run_sync(services.forget_old_keys)
+    try:
+        yield
+    finally:
+        await anyio.to_thread.run_sync(services.close)
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The function's name: it stays when paths or tags change."""
+    return route.name

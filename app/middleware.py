@@ -1,0 +1,100 @@
+"""What surrounds every request: its id, its log line, its metrics, the bound on its body, and the last resort."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.metrics import Metrics
+from app.problems import problem, problem_of
+from app.request_ids import HEADER, accepted_or_new, request_id
+
+log = logging.getLogger("app.requests")
+# Multipart boundaries, part headers and form fields come on top of the files themselves.
+MULTIPART_OVERHEAD_BYTES = 1 << 20
+
+
+class RequestMiddleware:
+    """Outermost: gives the request an id, writes one log line, counts it, and turns what nobody caught into a 500."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        current = accepted_or_new(Headers(scope=scope).get(HEADER))
+        token = request_id.set(current)
+        start, status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = current
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception as error:
+            if status != 0:  # half an answer is out: only a broken connection tells the client that it is not whole
+                log.error("answer broken off", exc_info=error)
+                raise
+            await problem_of(error)(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - start
+            # the route's template: a raw path may contain whatever a client typed
+            route = getattr(scope.get("route"), "path", "unmatched")
+            self.metrics.count(scope["method"], route, status, seconds)
+            log.info(
+                "request",
+                extra={
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "milliseconds": round(1000 * seconds, 1),
+                },
+            )
+            request_id.reset(token)
+
+
+class BodyLimitMiddleware:
+    """Refuses bodies over the limit: at once if the length is announced, otherwise when it is passed."""
+
+    def __init__(self, app: ASGIApp, limit: int, upload_limits: Mapping[str, int]) -> None:
+        self.app, self.limit, self.upload_limits = app, limit, upload_limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.limit
+        if scope["method"] == "POST" and scope["path"] in self.upload_limits:
+            limit = self.upload_limits[scope["path"]] + MULTIPART_OVERHEAD_BYTES
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdecimal() and int(announced) > limit:
+            await problem(413, "too-large", "The request is too large", _too_large(limit))(scope, receive, send)
+            return
+        received = 0
+
+        async def bounded_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                # this class, because FastAPI makes any other error while reading a body a 400
+                raise HTTPException(413, _too_large(limit))
+            return message
+
+        await self.app(scope, bounded_receive, send)
+
+
+def _too_large(limit: int) -> str:
+    return f"the body is larger than {limit:,} bytes"

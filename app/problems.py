@@ -1,0 +1,134 @@
+"""Every error as RFC 9457 `application/problem+json`: one table from error classes to answers.
+
+`type` is stable: clients may compare it. `detail` is for people. A test fails when an error class has no row.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy import exc as sql
+from starlette.exceptions import HTTPException
+
+from app.request_ids import request_id
+from model_store import errors
+from model_store.broker import BrokerError
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:ehr-d3pm:problem:"
+log = logging.getLogger(__name__)
+
+
+class ReadinessError(errors.EhrError):
+    """Something the service needs does not answer."""
+
+    reason = "not-ready"
+
+
+@dataclass(frozen=True)
+class Row:
+    error: type[Exception]
+    status: int
+    slug: str
+    title: str
+
+
+# The most specific class decides, wherever it stands in the table.
+PROBLEMS: tuple[Row, ...] = (
+    Row(errors.NotFoundError, 404, "not-found", "There is no such thing"),
+    Row(errors.ConflictError, 409, "conflict", "The present state does not allow this"),
+    Row(errors.IdempotencyConflictError, 409, "idempotency-conflict", "The Idempotency-Key was used differently"),
+    Row(errors.RequestError, 422, "invalid-request", "The request cannot be carried out as it is"),
+    Row(errors.UnknownCodeError, 422, "unknown-code", "A code is not in the vocabulary"),
+    Row(errors.ConditionError, 422, "bad-condition", "The condition contradicts itself"),
+    Row(errors.DataError, 422, "bad-data", "The data cannot be used"),
+    Row(errors.TooLargeError, 413, "too-large", "The request is too large"),
+    Row(errors.AccessError, 401, "unauthorized", "A valid API key is needed"),
+    Row(errors.ScopeError, 403, "forbidden", "The API key does not allow this"),
+    Row(errors.StoreError, 503, "store-unavailable", "The store cannot be used"),
+    Row(errors.StoreFullError, 507, "store-full", "There is no room left"),
+    Row(errors.CorruptError, 500, "corrupt", "Stored data was damaged"),
+    Row(errors.SchemaError, 503, "schema", "The database needs a migration"),
+    Row(BrokerError, 503, "broker-unavailable", "The broker does not answer"),
+    Row(ReadinessError, 503, "not-ready", "The service is not ready"),
+    Row(errors.TrainingError, 500, "training-failed", "Training cannot go on"),
+    Row(errors.LeaseLostError, 409, "lease-lost", "Another attempt has taken over"),
+    Row(errors.JobCancelledError, 409, "cancelled", "The job was cancelled"),
+    Row(errors.EhrError, 500, "internal", "Something went wrong"),
+    Row(sql.OperationalError, 503, "database-unavailable", "The database does not answer"),
+    Row(sql.InterfaceError, 503, "database-unavailable", "The database does not answer"),
+    Row(sql.TimeoutError, 503, "busy", "Too many requests at this moment"),
+    Row(Exception, 500, "internal", "Something went wrong"),
+)
+ROW_OF: dict[type[Exception], Row] = {row.error: row for row in PROBLEMS}
+
+# What the framework itself answers, by status; unlisted ones get `http-<status>`.
+HTTP_SLUGS = {
+    400: ("malformed", "The request cannot be read"),
+    404: ("not-found", "There is no such thing"),
+    405: ("method-not-allowed", "This method is not offered here"),
+    413: ("too-large", "The request is too large"),
+    415: ("unsupported-media-type", "This kind of body is not accepted"),
+}
+RETRY_AFTER_SECONDS = "2"
+
+
+def row_for(error: Exception) -> Row:
+    """The row of the error's most specific listed class."""
+    return next(ROW_OF[cls] for cls in type(error).__mro__ if cls in ROW_OF)
+
+
+def problem(status: int, slug: str, title: str, detail: str, **more: Any) -> JSONResponse:
+    """An answer in problem form."""
+    body = {"type": TYPE_PREFIX + slug, "title": title, "status": status, "detail": detail} | more
+    if (current := request_id.get()) is not None:
+        body["request_id"] = current
+    headers = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if status == 503:
+        headers["Retry-After"] = RETRY_AFTER_SECONDS
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+
+
+def problem_of(error: Exception, **more: Any) -> JSONResponse:
+    """The answer to an error. Only deliberate errors are quoted: the words of others may contain data."""
+    row = row_for(error)
+    deliberate = isinstance(error, errors.EhrError)
+    if row.status >= 500:
+        log.error("request failed", extra={"problem": row.slug}, exc_info=None if deliberate else error)
+    return problem(row.status, row.slug, row.title, str(error) if deliberate else row.title, **more)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application a problem."""
+    app.add_exception_handler(errors.EhrError, _on_error)
+    app.add_exception_handler(sql.SQLAlchemyError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+
+
+async def _on_error(_: Request, error: Exception) -> JSONResponse:
+    return problem_of(error)
+
+
+async def _on_http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    slug, title = HTTP_SLUGS.get(error.status_code, (f"http-{error.status_code}", "The request was refused"))
+    answer = problem(error.status_code, slug, title, str(error.detail))
+    answer.headers.update(error.headers or {})  # 405 tells what is allowed
+    return answer
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    """Validation errors name the field and what is allowed, and do not repeat what was sent."""
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"field": ".".join(str(part) for part in e["loc"])[:200], "message": str(e["msg"])[:500]}
+        for e in error.errors()[:50]
+    ]
+    detail = "; ".join(f"{e['field']}: {e['message']}" for e in found[:5])
+    return problem(422, "invalid-request", "The request cannot be carried out as it is", detail, errors=found)

@@ -1,0 +1,14 @@
+"""One file per resource. A route validates, asks a repository, and answers; nothing else."""
+
+from app.routers import cohorts, datasets, generate, health, jobs, models, reports, train
+
+ROUTERS = (
+    datasets.router,
+    train.router,
+    models.router,
+    generate.router,
+    jobs.router,
+    cohorts.router,
+    reports.router,
+    health.router,
+)

@@ -1,0 +1,83 @@
+"""Finished cohorts and their records."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from app.access import Maker, Reader, Services_
+from app.formats import FORMATS, format_named
+from app.paging import Cursor, Limit
+from app.schemas.answers import CohortAnswer, PageAnswer
+from app.submissions import audit
+from model_store.cohorts import load_cohort_manifest
+from model_store.repositories import CohortRepository
+from model_store.tables import Cohort
+
+router = APIRouter(tags=["cohorts"])
+
+
+@router.get("/cohorts")
+def list_cohorts(
+    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> PageAnswer[CohortAnswer]:
+    """List finished cohorts, newest first."""
+    with services.database.read_scope() as session:
+        page = CohortRepository(session).page(identity.owner, cursor, limit)
+        return PageAnswer(items=[_answer(row) for row in page.rows], next_cursor=page.next_cursor)
+
+
+@router.get("/cohorts/{job_id}")
+def get_cohort(job_id: str, services: Services_, identity: Reader) -> CohortAnswer:
+    """Show a cohort's manifest: model, request, seed and versions, enough to make it again byte for byte."""
+    with services.database.read_scope() as session:
+        return _answer(CohortRepository(session).get(identity.owner, job_id))
+
+
+@router.get(
+    "/cohorts/{job_id}/records",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {f.media_type.split(";")[0]: {} for f in FORMATS}, "description": "the records, streamed"}
+    },
+)
+def download_cohort(
+    job_id: str,
+    services: Services_,
+    identity: Reader,
+    format: Annotated[str, Query(max_length=40, examples=[f.name for f in FORMATS])] = "long.csv",
+) -> StreamingResponse:
+    """Download a cohort's records as `long.csv`, `ndjson` or `parquet`. Every part is verified before it is sent."""
+    wanted = format_named(format)
+    with services.database.session_scope() as session:
+        cohort = CohortRepository(session).get(identity.owner, job_id)
+        audit(session, identity, "download cohort", job_id, format=wanted.name)
+    manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
+    blocks = begun(wanted.write(services.store, manifest))
+    return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
+
+
+@router.delete("/cohorts/{job_id}", status_code=204)
+def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
+    """Delete a cohort and its files."""
+    with services.database.session_scope() as session:
+        CohortRepository(session).delete(identity.owner, job_id)
+        audit(session, identity, "delete cohort", job_id)
+    services.sweeper.wake()
+
+
+def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, with the first two made now: what is missing or damaged is told by a status, if it is early."""
+    first = [block for _, block in zip(range(2), blocks, strict=False)]
+
+    def rest() -> Iterator[bytes]:
+        yield from first
+        yield from blocks
+
+    return rest()
+
+
+def _answer(row: Cohort) -> CohortAnswer:
+    return CohortAnswer.of(row, {f.name: f"/cohorts/{row.job_id}/records?format={f.name}" for f in FORMATS})

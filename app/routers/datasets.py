@@ -1,0 +1,145 @@
+"""Real records: upload, look, delete."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from app.access import DataOwner, Identity, Reader, Services_
+from app.paging import Cursor, Limit
+from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, PageAnswer
+from app.schemas.requests import DatasetForm
+from app.services import Services
+from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
+from app.uploads import Receiver, receive
+from model_store.errors import RequestError
+from model_store.ids import DATASET, new_id
+from model_store.repositories import DatasetRepository
+from model_store.tables import Job
+from worker.contract import IngestPayload, Payload
+
+router = APIRouter(tags=["datasets"])
+
+_FORM = DatasetForm.model_json_schema()
+UPLOAD_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {
+                            "type": "array",
+                            "minItems": 1,
+                            "items": {"type": "string", "format": "binary"},
+                            "description": "One or more long tables (CSV, plain or gzip, or Parquet) with the columns "
+                            "record_id, code and optionally vocabulary and patient_id.",
+                        },
+                        **_FORM["properties"],
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/datasets", status_code=202, openapi_extra=UPLOAD_BODY)
+async def create_dataset(
+    request: Request, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
+) -> JobAnswer:
+    """Upload records.
+
+    The body is streamed to disk; an ingest job then reads, checks and encodes it, and its result names the dataset.
+    """
+    receiver = await receive(request, services)
+    job, replayed = await anyio.to_thread.run_sync(partial(_submit_upload, services, identity, key, receiver))
+    return accepted(response, job, replayed)
+
+
+@router.get("/datasets")
+def list_datasets(
+    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> PageAnswer[DatasetAnswer]:
+    """List datasets, newest first."""
+    with services.database.read_scope() as session:
+        page = DatasetRepository(session).page(identity.owner, cursor, limit)
+        return PageAnswer(items=[DatasetAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+
+
+@router.get("/datasets/{dataset_id}")
+def get_dataset(dataset_id: str, services: Services_, identity: Reader) -> DatasetAnswer:
+    """Summarise a dataset. Counts of 1 to 10 patients are not shown."""
+    with services.database.read_scope() as session:
+        return DatasetAnswer.of(DatasetRepository(session).get(identity.owner, dataset_id))
+
+
+@router.get("/datasets/{dataset_id}/codes")
+def list_dataset_codes(
+    dataset_id: str,
+    services: Services_,
+    identity: Reader,
+    search: Annotated[str | None, Query(max_length=200, description="part of a code, upper or lower case")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> PageAnswer[CodeAnswer]:
+    """List the vocabulary with the number of records that have each code, where it may be shown."""
+    with services.database.read_scope() as session:
+        dataset = DatasetRepository(session).get(identity.owner, dataset_id)
+    known = services.codes_of(dataset)
+    wanted = (search or "").casefold()
+    first = _position(cursor)
+    items: list[CodeAnswer] = []
+    for position in range(first, len(known.codes)):
+        if len(items) == limit:
+            return PageAnswer(items=items, next_cursor=str(position))
+        if wanted in known.codes[position].casefold():
+            items.append(CodeAnswer(code=known.codes[position], records=known.counts[position]))
+    return PageAnswer(items=items, next_cursor=None)
+
+
+@router.delete("/datasets/{dataset_id}", status_code=204)
+def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner) -> None:
+    """Delete a dataset and its files. Models made from it stay."""
+    with services.database.session_scope() as session:
+        DatasetRepository(session).delete(identity.owner, dataset_id)
+        audit(session, identity, "delete dataset", dataset_id)
+    services.sweeper.wake()
+
+
+def _submit_upload(services: Services, identity: Identity, key: str | None, receiver: Receiver) -> tuple[Job, bool]:
+    upload = receiver.upload
+    try:
+        form = DatasetForm.model_validate(upload.fields)
+        labels = [file.label for file in upload.files]
+        values = form.model_dump() | {"name": form.name or labels[0] or "dataset"}
+
+        def payload_of(session: Session) -> Payload:
+            receiver.take_over(session)
+            return payload(IngestPayload, dataset_id=new_id(DATASET), files=upload.files, **values)
+
+        deed = Deed(identity, "POST /datasets", key, {"form": values, "files": upload.hashes, "labels": labels})
+        job, replayed = submit(services, deed, "ingest", payload_of)
+    except ValidationError as error:
+        receiver.give_up()
+        raise RequestValidationError([e | {"loc": ("body", *e["loc"])} for e in error.errors()]) from None
+    except BaseException:
+        receiver.give_up()
+        raise
+    if replayed:
+        receiver.give_up()  # these bytes have been here before
+    return job, replayed
+
+
+def _position(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 9:
+        raise RequestError("the cursor is not one this service gave out")
+    return int(cursor)

@@ -1,0 +1,74 @@
+"""Trained models."""
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from app.access import Reader, Services_, Trainer
+from app.paging import Cursor, Limit
+from app.schemas.answers import ModelAnswer, PageAnswer
+from app.submissions import audit
+from model_store.bundles import zip_bundle
+from model_store.repositories import ModelRepository
+
+router = APIRouter(tags=["models"])
+BLOCK = 1 << 20
+
+
+@router.get("/models")
+def list_models(
+    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> PageAnswer[ModelAnswer]:
+    """List models, newest first."""
+    with services.database.read_scope() as session:
+        page = ModelRepository(session).page(identity.owner, cursor, limit)
+        return PageAnswer(items=[ModelAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+
+
+@router.get("/models/{model_id}")
+def get_model(model_id: str, services: Services_, identity: Reader) -> ModelAnswer:
+    """Describe a model: settings, seed, hashes and training curve."""
+    with services.database.read_scope() as session:
+        return ModelAnswer.of(ModelRepository(session).get(identity.owner, model_id))
+
+
+@router.get(
+    "/models/{model_id}/bundle",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/zip": {}}, "description": "weights.safetensors and manifest.json"}},
+)
+def download_model_bundle(model_id: str, services: Services_, identity: Reader) -> StreamingResponse:
+    """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte."""
+    with services.database.session_scope() as session:
+        model = ModelRepository(session).get(identity.owner, model_id)
+        audit(session, identity, "download model", model_id)
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _blocks when the answer is out
+    try:
+        zip_bundle(services.store, model.prefix, model.manifest_hash, file)
+    except BaseException:
+        file.close()
+        raise
+    headers = {
+        "Content-Disposition": f'attachment; filename="{model.id}.zip"',
+        "Content-Length": str(file.tell()),
+    }
+    file.seek(0)
+    return StreamingResponse(_blocks(file), media_type="application/zip", headers=headers)
+
+
+@router.delete("/models/{model_id}", status_code=204)
+def delete_model(model_id: str, services: Services_, identity: Trainer) -> None:
+    """Delete a model and its files. Cohorts made from it stay."""
+    with services.database.session_scope() as session:
+        ModelRepository(session).delete(identity.owner, model_id)
+        audit(session, identity, "delete model", model_id)
+    services.sweeper.wake()
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while block := file.read(BLOCK):
+            yield block

@@ -1,0 +1,1 @@
+"""What goes in and what comes out, as the OpenAPI document shows it."""

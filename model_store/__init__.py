@@ -1,0 +1,1 @@
+"""Everything that lasts: tables, migrations, blobs and the formats stored in them."""

@@ -1,0 +1,105 @@
+"""Cohorts at rest: Parquet parts in long form (`record_id`, `code`) and a manifest that tells how to make them again.
+
+Synthetic records are numbered from 0; one without any code has no row, but its number is counted.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from model_store.blobs import BlobStore
+from model_store.bundles import library_versions
+from model_store.errors import CorruptError
+from model_store.files import read_manifest, to_json
+from model_store.vocabulary import Vocabulary
+
+FORMAT, VERSION = "ehr-d3pm cohort", 1
+ROWS_AT_A_TIME = 1 << 16
+SCHEMA = pa.schema([("record_id", pa.int64()), ("code", pa.dictionary(pa.int32(), pa.string()))])
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Consecutive synthetic records as CSR; record i of the block is number `first_record + i` of the cohort."""
+
+    first_record: int
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+
+def pack_part(first_record: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], codes: Vocabulary) -> bytes:
+    """A part as Parquet bytes; the same records give the same bytes."""
+    record = np.repeat(np.arange(first_record, first_record + len(indptr) - 1), np.diff(indptr))
+    code = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(codes.codes, pa.string()))
+    sink = io.BytesIO()
+    table = pa.Table.from_arrays([pa.array(record, pa.int64()), code], schema=SCHEMA)
+    pq.write_table(table, sink, compression="zstd", row_group_size=ROWS_AT_A_TIME)
+    return sink.getvalue()
+
+
+def cohort_manifest(
+    model: dict[str, Any], request: dict[str, Any], vocabulary: Vocabulary, parts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """`parts` are {number, blob, sha256, bytes, first_record, n_records} in order."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model,
+        "request": request,
+        "vocabulary": list(vocabulary.codes),
+        "vocabulary_hash": vocabulary.hash,
+        "libraries": library_versions(),
+        "parts": parts,
+    }
+
+
+def save_cohort_manifest(store: BlobStore, blob: str, manifest: dict[str, Any]) -> str:
+    """Write it and return its sha256."""
+    data = to_json(manifest)
+    store.write(blob, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_cohort_manifest(store: BlobStore, folder: str, manifest_hash: str) -> dict[str, Any]:
+    """The manifest, verified. `folder` is the cohort row's prefix."""
+    return read_manifest(store, folder, manifest_hash, FORMAT, VERSION)
+
+
+def iter_tables(store: BlobStore, manifest: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """The cohort's rows (record_id, code) in order, a bounded number at a time; each part is verified before it is
+    read."""
+    for part in manifest["parts"]:
+        data = store.read(part["blob"], part["sha256"])
+        yield from pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_AT_A_TIME)
+
+
+def iter_blocks(store: BlobStore, manifest: dict[str, Any]) -> Iterator[RecordBlock]:
+    """The cohort's records in order, a part at a time, as indices into the manifest's vocabulary."""
+    positions = {code: i for i, code in enumerate(manifest["vocabulary"])}
+    for part in manifest["parts"]:
+        table = pq.read_table(io.BytesIO(store.read(part["blob"], part["sha256"])))
+        yield _block(table, part["first_record"], part["n_records"], positions)
+
+
+def _block(table: pa.Table, first: int, n: int, positions: dict[str, int]) -> RecordBlock:
+    record = table["record_id"].to_numpy() - first
+    code = table["code"].combine_chunks()
+    if isinstance(code, pa.ChunkedArray):
+        code = code.combine_chunks()
+    if len(record) and (record.min() < 0 or record.max() >= n):
+        raise CorruptError("a part holds records that are not its own")
+    translate = np.array([positions[name] for name in code.dictionary.to_pylist()], dtype=np.int32)
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(record, minlength=n), out=indptr[1:])
+    indices = translate[code.indices.to_numpy()] if len(record) else np.zeros(0, dtype=np.int32)
+    return RecordBlock(first, indptr, indices)

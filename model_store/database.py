@@ -1,0 +1,71 @@
+"""Connections and units of work. One request or task is one transaction; repositories never commit."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+SQLITE_BUSY_SECONDS = 30
+
+
+def open_engine(url: str, *, pooled: bool = True) -> Engine:
+    """An engine for SQLite (WAL) or Postgres. `pooled=False` opens a connection for every unit of work, which is what a
+    process that forks needs: no connection may be shared between parent and child."""
+    pool: type[Pool] = QueuePool if pooled else NullPool
+    options: dict[str, Any] = {"poolclass": pool}
+    if pooled:
+        options |= {"pool_size": 10, "max_overflow": 30, "pool_pre_ping": True}
+    if make_url(url).get_backend_name() == "sqlite":
+        engine = create_engine(
+            url, connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False}, **options
+        )
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    return create_engine(url, connect_args={"connect_timeout": 5}, **options)
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions by itself; _begin_sqlite does
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that will write takes the lock at once: one that turns from reading to writing can fail as busy.
+    kind = "DEFERRED" if connection.get_execution_options().get("read_only", False) else "IMMEDIATE"
+    connection.exec_driver_sql(f"BEGIN {kind}")
+
+
+class Database:
+    """Gives out sessions. `with database.session_scope() as session:` is one unit of work."""
+
+    def __init__(self, url: str, *, pooled: bool = True) -> None:
+        self.url = url
+        self.engine = open_engine(url, pooled=pooled)
+
+    @contextmanager
+    def session_scope(self) -> Iterator[Session]:
+        """A transaction that may write: committed at the end, rolled back when anything is raised."""
+        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def read_scope(self) -> Iterator[Session]:
+        """A transaction that only reads; on SQLite it waits for no writer."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            options: dict[str, Any] = {"read_only": True}
+            if self.engine.dialect.name == "postgresql":
+                options = {"postgresql_readonly": True}
+            session.connection(execution_options=options)
+            yield session
+            session.expunge_all()  # a rollback would empty the rows that were read; they stay usable after the block
+            session.rollback()
+
+    def close(self) -> None:
+        """Give all connections back to the system."""
+        self.engine.dispose()

@@ -1,0 +1,136 @@
+"""Datasets at rest: CSR arrays, one position for each record that decides its split, the vocabulary and a summary.
+
+A record's position is its patient's rank in a random order, as a share from 0 to 1. The test split is the lowest
+positions, the holdout split comes next, the rest is for training. So splits are made once, at ingestion; no patient is
+on two sides; and another holdout share moves the border between holdout and training alone.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.blobs import BlobStore
+from model_store.files import hash_arrays, pack_arrays, read_file, read_manifest, unpack_arrays, write_folder
+from model_store.small_cells import shown, shown_parts
+from model_store.vocabulary import Vocabulary
+
+FORMAT, VERSION = "ehr-d3pm dataset", 1
+RECORDS = "records.safetensors"
+SPLITS = ("train", "holdout", "test")
+QUANTILES = (5, 25, 50, 75, 95)
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Records as sets of codes: `indices[indptr[i]:indptr[i + 1]]` are those of record i, ascending."""
+
+    indptr: NDArray[np.int64]  # (R + 1,)
+    indices: NDArray[np.int32]
+    n_codes: int
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def take(self, rows: NDArray[np.int64]) -> "Csr":
+        sizes = np.diff(self.indptr)[rows]
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+        return Csr(indptr, self.indices[np.repeat(self.indptr[rows], sizes) + offsets], self.n_codes)
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """All of a dataset in memory."""
+
+    records: Csr
+    position: NDArray[np.float32]  # (R,), from 0 to 1
+    vocabulary: Vocabulary
+    test_share: float
+    holdout_share: float
+    data_hash: str
+
+    def split(self, name: str, holdout_share: float | None = None) -> Csr:
+        """The records of `train`, `holdout` or `test`."""
+        share = self.holdout_share if holdout_share is None else holdout_share
+        return self.records.take(np.flatnonzero(split_of(self.position, self.test_share, share) == SPLITS.index(name)))
+
+
+def split_of(position: NDArray[np.float32], test_share: float, holdout_share: float) -> NDArray[np.int64]:
+    """Index into SPLITS for each record."""
+    split = np.zeros(len(position), dtype=np.int64)
+    split[position < test_share + holdout_share] = 1
+    split[position < test_share] = 2
+    return split
+
+
+def positions(patients: NDArray[np.int64], n_patients: int, seed: int = 0) -> NDArray[np.float32]:
+    """A random position for each record, the same for all records of a patient."""
+    rank = np.random.default_rng(seed).permutation(n_patients)
+    return ((rank + 0.5) / max(n_patients, 1)).astype(np.float32)[patients]
+
+
+def summarise(records: Csr, vocabulary: Vocabulary, split: NDArray[np.int64], n_patients: int) -> dict[str, Any]:
+    """What may be told about a dataset. The mean counts shown codes only: with all codes it would be a total from which
+    a suppressed count could be solved for."""
+    n = len(records)
+    counts = np.bincount(records.indices, minlength=records.n_codes)
+    told = [shown(int(count), n) for count in counts]
+    sizes = np.diff(records.indptr)
+    return {
+        "records": shown(n),
+        "patients": shown(n_patients),
+        "codes": len(vocabulary),
+        "codes_per_record": round(sum(count for count in told if count is not None) / max(n, 1), 2),
+        "codes_per_record_quantiles": {f"p{q}": int(np.percentile(sizes, q)) for q in QUANTILES} if n else {},
+        "splits": shown_parts({name: int((split == i).sum()) for i, name in enumerate(SPLITS)}),
+        "small_cells": "counts of 1 to 10 patients are not shown",
+    }
+
+
+def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary: dict[str, Any]) -> str:
+    """Write a dataset; returns the sha256 of its manifest."""
+    counts = np.bincount(dataset.records.indices, minlength=dataset.records.n_codes)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "vocabulary": list(dataset.vocabulary.codes),
+        "vocabulary_hash": dataset.vocabulary.hash,
+        "data_hash": dataset.data_hash,
+        "test_share": dataset.test_share,
+        "holdout_share": dataset.holdout_share,
+        "shown_counts": [shown(int(count), len(dataset.records)) for count in counts],
+        "summary": summary,
+    }
+    return write_folder(store, folder, {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}, manifest)
+
+
+def data_hash(records: Csr, position: NDArray[np.float32]) -> str:
+    """What identifies the data a model has seen."""
+    return hash_arrays(_arrays(records, position))
+
+
+def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDataset:
+    """The dataset, if every byte is as it was written; CorruptError otherwise."""
+    manifest = load_dataset_manifest(store, folder, manifest_hash)
+    arrays = unpack_arrays(read_file(store, folder, manifest, RECORDS))
+    vocabulary = Vocabulary(tuple(manifest["vocabulary"]))
+    return StoredDataset(
+        Csr(arrays["indptr"], arrays["indices"], len(vocabulary)),
+        arrays["position"],
+        vocabulary,
+        manifest["test_share"],
+        manifest["holdout_share"],
+        manifest["data_hash"],
+    )
+
+
+def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> dict[str, Any]:
+    """The manifest alone: `vocabulary` and `shown_counts` (None where suppressed) are what GET .../codes needs."""
+    return read_manifest(store, folder, manifest_hash, FORMAT, VERSION)
+
+
+def _arrays(records: Csr, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    return {"indptr": records.indptr, "indices": records.indices, "position": position}

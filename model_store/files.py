@@ -1,0 +1,74 @@
+"""Folders of files with a manifest that names the sha256 of each: what bundles, datasets and checkpoints share.
+
+Tensors and arrays are safetensors: a header of names and shapes, then bytes. Nothing here can run code.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from model_store.blobs import BlobStore
+from model_store.errors import CorruptError
+
+Arrays = dict[str, NDArray[Any]]
+MANIFEST = "manifest.json"
+
+
+def to_json(value: Any) -> bytes:
+    """Canonical JSON: the same value is the same bytes, everywhere."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1).encode()
+
+
+def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """One sha256 of named arrays, whatever file they lie in."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def write_folder(store: BlobStore, folder: str, files: Mapping[str, bytes], manifest: dict[str, Any]) -> str:
+    """Write the files, then the manifest with their hashes; returns the manifest's own sha256, which covers all."""
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    for name, data in files.items():
+        store.write(f"{folder}/{name}", data)
+    data = to_json(manifest | {"files": hashes})
+    store.write(f"{folder}/{MANIFEST}", data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_manifest(store: BlobStore, folder: str, sha256: str, what: str, version: int) -> dict[str, Any]:
+    """The manifest, if its bytes are the ones that were written and its format is `what` of this version."""
+    manifest = json.loads(store.read(f"{folder}/{MANIFEST}", sha256))
+    if not isinstance(manifest, dict) or manifest.get("format") != what or manifest.get("version") != version:
+        raise CorruptError(f"this is not a {what} of format version {version}")
+    return manifest
+
+
+def read_file(store: BlobStore, folder: str, manifest: dict[str, Any], name: str) -> bytes:
+    """A file of the folder; CorruptError if a byte differs from what the manifest says."""
+    if name not in manifest["files"]:
+        raise CorruptError(f"the manifest knows no file {name}")
+    return store.read(f"{folder}/{name}", manifest["files"][name])
+
+
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    data: bytes = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return data
+
+
+def unpack_arrays(data: bytes) -> Arrays:
+    """CorruptError if these are not safetensors."""
+    try:
+        arrays: Arrays = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CorruptError(f"the file is not in safetensors format: {type(error).__name__}") from None
+    return arrays

@@ -1,0 +1,52 @@
+"""Where things lie in the blob store. Keys are made from server-made ids only.
+
+Every attempt of a job writes into a folder of its own, so an attempt that was replaced can never touch its
+successor's files; the row of the finished thing says which folder counts.
+"""
+
+from typing import Any
+
+from model_store.ids import checked_id
+
+
+def upload_blob(upload_id: str) -> str:
+    """An uploaded file, waiting for ingestion."""
+    return f"uploads/{checked_id(upload_id)}/file"
+
+
+def upload_folder(upload_id: str) -> str:
+    return f"uploads/{checked_id(upload_id)}"
+
+
+def dataset_folder(dataset_id: str, attempt: int | None = None) -> str:
+    return _attempt(f"datasets/{checked_id(dataset_id)}", attempt)
+
+
+def model_folder(model_id: str, attempt: int | None = None) -> str:
+    return _attempt(f"models/{checked_id(model_id)}", attempt)
+
+
+def cohort_folder(job_id: str) -> str:
+    return f"cohorts/{checked_id(job_id)}"
+
+
+def checkpoint_folder(job_id: str) -> str:
+    return f"checkpoints/{checked_id(job_id)}"
+
+
+def _attempt(folder: str, attempt: int | None) -> str:
+    return folder if attempt is None else f"{folder}/a{attempt:d}"
+
+
+def folders_of_job(kind: str, payload: dict[str, Any]) -> list[str]:
+    """The folders a job may have written to, or whose contents are useless once it has ended."""
+    if kind == "ingest":
+        return [dataset_folder(payload["dataset_id"]), *(upload_folder(f["upload_id"]) for f in payload["files"])]
+    if kind == "train":
+        return [model_folder(payload["model_id"])]
+    return []
+
+
+def retry_folders_of_job(kind: str, job_id: str) -> list[str]:
+    """The folders from which a retry would go on."""
+    return {"train": [checkpoint_folder(job_id)], "generate": [cohort_folder(job_id)]}.get(kind, [])

@@ -1,0 +1,74 @@
+"""Bring the schema to where this version needs it, once, however many processes start at the same time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.engine import make_url
+
+from model_store.database import open_engine
+from model_store.errors import SchemaError
+
+LOCK = 7_202_611  # any number, the same in every process
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Upgrade to `revision`; does nothing if it is already there."""
+    _run(url, lambda config: command.upgrade(config, revision))
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Go back to `revision`; `base` is an empty database."""
+    _run(url, lambda config: command.downgrade(config, revision))
+
+
+def head() -> str:
+    """The revision this version needs."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    if found is None:
+        raise SchemaError("there are no migrations")
+    return found
+
+
+def current(engine: Engine) -> str | None:
+    """The revision the database has."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def check(engine: Engine) -> None:
+    """SchemaError unless the database has the schema this version needs."""
+    found = current(engine)
+    if found != head():
+        raise SchemaError(f"the database's schema is {found or 'empty'}, but {head()} is needed: run the migrations")
+
+
+def _run(url: str, action: Callable[[Config], None]) -> None:
+    if make_url(url).get_backend_name() == "sqlite" and (path := make_url(url).database):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    engine = open_engine(url, pooled=False)
+    try:
+        # One transaction around everything, begun under a lock: whoever waited finds the work done.
+        with engine.begin() as connection:
+            _lock(connection)
+            config = _config()
+            config.attributes["connection"] = connection
+            action(config)
+    finally:
+        engine.dispose()
+
+
+def _lock(connection: Connection) -> None:
+    # SQLite's BEGIN IMMEDIATE (see database.py) is a lock already; Postgres needs one that ends with the transaction.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    return config

@@ -1,0 +1,32 @@
+"""Questions and deeds on the tables. A repository takes a session and never commits; the unit of work does.
+
+Whatever belongs to someone is asked for with its owner: another owner's row is as absent as one that never was.
+"""
+
+from model_store.repositories.access import AuditRepository, KeyRepository
+from model_store.repositories.cohorts import CohortRepository, PartClaim
+from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.idempotency import IdempotencyRepository
+from model_store.repositories.jobs import TERMINAL_STATES, JobRepository
+from model_store.repositories.leases import Claim, LeaseRepository
+from model_store.repositories.library import DatasetRepository, ModelRepository, ReportRepository
+from model_store.repositories.outbox import OutboxRepository
+from model_store.repositories.paging import Page
+
+__all__ = [
+    "TERMINAL_STATES",
+    "AuditRepository",
+    "Claim",
+    "CohortRepository",
+    "DatasetRepository",
+    "DiscardRepository",
+    "IdempotencyRepository",
+    "JobRepository",
+    "KeyRepository",
+    "LeaseRepository",
+    "ModelRepository",
+    "OutboxRepository",
+    "Page",
+    "PartClaim",
+    "ReportRepository",
+]

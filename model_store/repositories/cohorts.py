@@ -1,0 +1,137 @@
+"""Cohorts and their parts. Any number of workers take parts; each part has a lease and a fence of its own."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from model_store.clock import now
+from model_store.errors import LeaseLostError, NotFoundError
+from model_store.ids import JOB, checked_id
+from model_store.layout import cohort_folder
+from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.paging import Page, read_page
+from model_store.tables import Cohort, CohortPart, Job
+
+
+@dataclass(frozen=True)
+class PartClaim:
+    """The right to make one part of a cohort."""
+
+    job_id: str
+    number: int
+    first_record: int
+    n_records: int
+    worker: str
+
+
+class CohortRepository:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    # --- finished cohorts ---
+
+    def add(self, cohort: Cohort) -> None:
+        self.session.add(cohort)
+        self.session.flush()
+
+    def get(self, owner: str, job_id: str) -> Cohort:
+        """The owner's cohort by the id of its generate job, or NotFoundError."""
+        query = select(Cohort).where(Cohort.job_id == checked_id(job_id, JOB), Cohort.owner == owner)
+        cohort = self.session.scalar(query)
+        if cohort is None:
+            raise NotFoundError("there is no cohort with this id")
+        return cohort
+
+    def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Cohort]:
+        query = select(Cohort).where(Cohort.owner == owner)
+        return read_page(self.session, query, Cohort.created_at, Cohort.job_id, cursor, limit)
+
+    def delete(self, owner: str, job_id: str) -> None:
+        """Remove it; its files go when a sweeper comes by."""
+        self.session.delete(self.get(owner, job_id))
+        DiscardRepository(self.session).add(cohort_folder(job_id))
+
+    # --- parts ---
+
+    def ensure_parts(self, job_id: str, n_records: int, part_records: int) -> None:
+        """Make the part rows of a job, once; later attempts find them as they are."""
+        if self.session.scalar(select(CohortPart.number).where(CohortPart.job_id == job_id).limit(1)) is not None:
+            return
+        rows = [
+            {
+                "job_id": job_id,
+                "number": number,
+                "first_record": first,
+                "n_records": min(part_records, n_records - first),
+            }
+            for number, first in enumerate(range(0, n_records, part_records))
+        ]
+        if rows:
+            self.session.execute(insert(CohortPart), rows)
+
+    def parts(self, job_id: str) -> list[CohortPart]:
+        """All parts in order."""
+        query = select(CohortPart).where(CohortPart.job_id == job_id).order_by(CohortPart.number)
+        return list(self.session.scalars(query))
+
+    def done_records(self, job_id: str) -> int:
+        """How many records the finished parts hold."""
+        query = select(func.coalesce(func.sum(CohortPart.n_records), 0))
+        return int(self.session.scalars(query.where(CohortPart.job_id == job_id, CohortPart.state == "done")).one())
+
+    def claim_part(self, job_id: str, worker: str, lease_seconds: float) -> PartClaim | None:
+        """Take the first part nobody works on, while the job runs; None if there is none."""
+        free = or_(CohortPart.state == "pending", and_(CohortPart.state == "running", CohortPart.lease_until < now()))
+        runs = select(Job.id).where(Job.id == job_id, Job.state == "running").exists()
+        first = (
+            select(CohortPart.number)
+            .where(CohortPart.job_id == job_id, free)
+            .order_by(CohortPart.number)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+            .scalar_subquery()
+        )
+        row = self.session.execute(
+            update(CohortPart)
+            .where(CohortPart.job_id == job_id, CohortPart.number == first, free, runs)
+            .values(state="running", worker=worker, lease_until=now() + lease_seconds)
+            .returning(CohortPart.number, CohortPart.first_record, CohortPart.n_records)
+        ).one_or_none()
+        return None if row is None else PartClaim(job_id, row.number, row.first_record, row.n_records, worker)
+
+    def renew_part(self, claim: PartClaim, lease_seconds: float) -> bool:
+        """Keep the part; True if the job no longer runs. LeaseLostError if the part was taken over."""
+        self._fenced(claim, {"lease_until": now() + lease_seconds})
+        return self.session.scalar(select(Job.state).where(Job.id == claim.job_id)) != "running"
+
+    def finish_part(self, claim: PartClaim, blob: str, sha256: str, size: int) -> None:
+        """The part is in the store under `blob`."""
+        self._fenced(claim, {"state": "done", "blob": blob, "sha256": sha256, "bytes": size, "lease_until": None})
+
+    def free_part(self, claim: PartClaim) -> None:
+        """Let others make the part."""
+        self._fenced(claim, {"state": "pending", "worker": None, "lease_until": None})
+
+    def forget_part(self, job_id: str, number: int) -> None:
+        """A finished part's blob is gone: it must be made again."""
+        self.session.execute(
+            update(CohortPart)
+            .where(CohortPart.job_id == job_id, CohortPart.number == number)
+            .values(state="pending", worker=None, lease_until=None, blob=None, sha256=None, bytes=None)
+        )
+
+    def _fenced(self, claim: PartClaim, values: dict[str, object]) -> None:
+        number = self.session.scalar(
+            update(CohortPart)
+            .where(
+                CohortPart.job_id == claim.job_id,
+                CohortPart.number == claim.number,
+                CohortPart.worker == claim.worker,
+                CohortPart.state == "running",
+            )
+            .values(**values)
+            .returning(CohortPart.number)
+        )
+        if number is None:
+            raise LeaseLostError("this part of the cohort was taken over or given up")

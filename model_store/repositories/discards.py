@@ -1,0 +1,50 @@
+"""What is to be removed from the store: decided in a transaction, carried out afterwards, as often as it takes."""
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from model_store import layout
+from model_store.clock import now
+from model_store.tables import CohortPart, Discard, Job
+
+RETRY_SECONDS = 30
+# how long checkpoints and finished parts of a failed job wait for someone to try it again
+RETRY_WINDOW_SECONDS = 7 * 86_400
+
+
+class DiscardRepository:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def add(self, prefix: str, keep: list[str] | None = None, wait_seconds: float = 0) -> None:
+        """Have everything under `prefix` removed, except what lies under `keep`. With a wait it is a safety net:
+        note an upload before it is written, and `forget` the note in the transaction that takes the upload over."""
+        self.session.execute(insert(Discard).values(prefix=prefix, keep=keep or [], due_at=now() + wait_seconds))
+
+    def forget(self, prefix: str) -> None:
+        """Take back a removal that has not been carried out."""
+        self.session.execute(delete(Discard).where(Discard.prefix == prefix))
+
+    def add_for_job(self, job: Job, keep: list[str] | None = None) -> None:
+        """Have whatever a finished job left behind removed, except `keep` and what a retry would use."""
+        for prefix in layout.folders_of_job(job.kind, job.payload):
+            self.add(prefix, keep)
+        for prefix in layout.retry_folders_of_job(job.kind, job.id):
+            self.add(prefix, keep, wait_seconds=RETRY_WINDOW_SECONDS if job.state == "failed" else 0)
+        if job.state == "cancelled":
+            self.session.execute(delete(CohortPart).where(CohortPart.job_id == job.id))
+
+    def forget_retry_folders(self, job: Job) -> None:
+        """A failed job is tried again: what it had done so far is wanted after all."""
+        for prefix in layout.retry_folders_of_job(job.kind, job.id):
+            self.forget(prefix)
+
+    def take_due(self, limit: int = 50) -> list[Discard]:
+        """Removals to carry out now; another sweeper gets them again only after a while."""
+        due = select(Discard.id).where(Discard.due_at <= now()).order_by(Discard.due_at).limit(limit)
+        query = update(Discard).where(Discard.id.in_(due), Discard.due_at <= now())
+        return list(self.session.scalars(query.values(due_at=now() + RETRY_SECONDS).returning(Discard)))
+
+    def done(self, discard_id: int) -> None:
+        """The blobs are gone."""
+        self.session.execute(delete(Discard).where(Discard.id == discard_id))

@@ -1,0 +1,124 @@
+"""Jobs as their owners see them: submit, look, cancel, try again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from model_store.clock import now
+from model_store.errors import ConflictError, NotFoundError
+from model_store.ids import JOB, checked_id, new_id
+from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.paging import Page, read_page
+from model_store.tables import Job, JobEvent, Outbox
+
+LIVE_STATES = ("queued", "running", "cancelling")
+TERMINAL_STATES = ("succeeded", "failed", "cancelled")
+
+
+class JobRepository:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def submit(
+        self,
+        owner: str,
+        kind: str,
+        task: str,
+        queue: str,
+        payload: Mapping[str, Any],
+        max_attempts: int,
+        job_id: str | None = None,
+    ) -> Job:
+        """A queued job and its outbox row. After the commit, wake a sweeper: it sends the message."""
+        job = Job(
+            id=new_id(JOB) if job_id is None else job_id,
+            owner=owner,
+            kind=kind,
+            payload=dict(payload),
+            max_attempts=max_attempts,
+        )
+        self.session.add(job)
+        self.session.flush()
+        self.session.execute(insert(Outbox).values(job_id=job.id, task=task, queue=queue))
+        self.record_state(job.id, "queued")
+        self.session.refresh(job)  # created_at is the database's
+        return job
+
+    def get(self, owner: str, job_id: str) -> Job:
+        """The owner's job, or NotFoundError."""
+        job = self.session.scalar(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner))
+        if job is None:
+            raise NotFoundError("there is no job with this id")
+        return job
+
+    def page(
+        self, owner: str, cursor: str | None = None, limit: int = 50, kind: str | None = None, state: str | None = None
+    ) -> Page[Job]:
+        """The owner's jobs, newest first."""
+        query = select(Job).where(Job.owner == owner)
+        if kind is not None:
+            query = query.where(Job.kind == kind)
+        if state is not None:
+            query = query.where(Job.state == state)
+        return read_page(self.session, query, Job.created_at, Job.id, cursor, limit)
+
+    def events(self, owner: str, job_id: str, after: int = 0, limit: int = 500) -> list[JobEvent]:
+        """What happened after event `after`, oldest first. A finished job's last event is its terminal state."""
+        self.get(owner, job_id)
+        query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.id > after)
+        return list(self.session.scalars(query.order_by(JobEvent.id).limit(limit)))
+
+    def request_cancel(self, owner: str, job_id: str) -> Job:
+        """Ask a job to stop. Queued: cancelled at once and never runs. Running: its worker sees it within seconds.
+
+        Asking twice is the same as asking once; asking a job that succeeded or failed is a ConflictError.
+        """
+        self.get(owner, job_id)
+        # The conditions are checked by the updates themselves: a worker may claim or finish it at this moment.
+        never_ran = self.session.scalar(
+            update(Job)
+            .where(Job.id == job_id, Job.state == "queued")
+            .values(state="cancelled", finished_at=now())
+            .returning(Job.payload)
+        )
+        if never_ran is not None:
+            self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
+            self.record_state(job_id, "cancelling")
+            self.record_state(job_id, "cancelled")
+            job = self._reload(job_id)
+            DiscardRepository(self.session).add_for_job(job)
+            return job
+        stopping = self.session.scalar(
+            update(Job).where(Job.id == job_id, Job.state == "running").values(state="cancelling").returning(Job.id)
+        )
+        if stopping is not None:
+            self.record_state(job_id, "cancelling")
+        job = self._reload(job_id)
+        if job.state in ("succeeded", "failed"):
+            raise ConflictError(f"the job has already {job.state}")
+        return job
+
+    def retry(self, owner: str, job_id: str, task: str, queue: str, more_attempts: int) -> Job:
+        """Queue a failed job again; a cohort keeps its finished parts. Other states are a ConflictError."""
+        job = self.get(owner, job_id)
+        again = self.session.scalar(
+            update(Job)
+            .where(Job.id == job_id, Job.state == "failed")
+            .values(state="queued", error=None, finished_at=None, max_attempts=Job.attempt + more_attempts)
+            .returning(Job.id)
+        )
+        if again is None:
+            raise ConflictError(f"only a failed job can be tried again; this one is {job.state}")
+        DiscardRepository(self.session).forget_retry_folders(job)
+        self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
+        self.record_state(job_id, "queued")
+        return self._reload(job_id)
+
+    def record_state(self, job_id: str, state: str, **more: Any) -> None:
+        """Write a state event. The job's row was changed before in this transaction, so its events are in order."""
+        self.session.execute(insert(JobEvent).values(job_id=job_id, kind="state", data={"state": state, **more}))
+
+    def _reload(self, job_id: str) -> Job:
+        return self.session.scalars(select(Job).where(Job.id == job_id).execution_options(populate_existing=True)).one()

@@ -1,0 +1,195 @@
+"""Jobs as workers and sweepers see them: claims, heartbeats, and endings fenced by (worker, attempt).
+
+A worker that was stopped, cut off or replaced finds that its claim no longer matches the row, and can change nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, delete, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from model_store.clock import now
+from model_store.errors import JobCancelledError, LeaseLostError
+from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.jobs import JobRepository
+from model_store.tables import Job, JobEvent, Outbox
+
+POISON = {
+    "type": "poison",
+    "detail": "every attempt ended with the loss of its worker; the job may need more memory than there is",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to work on a job, as long as the lease is renewed."""
+
+    job_id: str
+    worker: str
+    attempt: int
+    owner: str
+    kind: str
+    payload: dict[str, Any]
+    checkpoint: dict[str, Any] | None
+    is_last_attempt: bool
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What a sweep did to a job whose worker fell silent."""
+
+    job_id: str
+    state: str
+
+
+class LeaseRepository:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    # --- a worker's side ---
+
+    def claim(self, job_id: str, worker: str, lease_seconds: float) -> Claim | None:
+        """Take a job that waits or whose worker is gone; None if there is nothing to take. `worker` must be unique."""
+        takeable = or_(
+            Job.state == "queued",
+            and_(Job.state == "running", Job.lease_until < now(), Job.attempt < Job.max_attempts),
+        )
+        row = self.session.execute(
+            update(Job)
+            .where(Job.id == job_id, takeable)
+            .values(
+                state="running",
+                worker=worker,
+                attempt=Job.attempt + 1,
+                lease_until=now() + lease_seconds,
+                started_at=now(),
+            )
+            .returning(Job.attempt, Job.max_attempts, Job.owner, Job.kind, Job.payload, Job.checkpoint)
+        ).one_or_none()
+        if row is None:
+            return None
+        self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
+        JobRepository(self.session).record_state(job_id, "running", attempt=row.attempt)
+        last = row.attempt >= row.max_attempts
+        return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last)
+
+    def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> bool:
+        """Renew the lease and tell the progress; True if someone asked to stop. LeaseLostError if taken over."""
+        values: dict[str, Any] = {"lease_until": now() + lease_seconds}
+        if progress is not None:
+            values["progress"] = progress
+        state = self._fenced(claim, ("running", "cancelling"), values)
+        if progress is not None:
+            self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
+        return state == "cancelling"
+
+    def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any]) -> None:
+        """Point the job at a newer checkpoint, whose blobs are already in the store."""
+        self._fenced(claim, ("running", "cancelling"), {"checkpoint": checkpoint})
+
+    def succeed(self, claim: Claim, result: dict[str, Any], keep: list[str] | None = None) -> None:
+        """The happy end. JobCancelledError if someone asked to stop first: exactly one of the two wins.
+
+        `keep` names the folders or blobs of the result; whatever else the job's attempts wrote is discarded.
+        """
+        values = {"state": "succeeded", "result": result, "error": None} | _ENDED
+        self._fenced(claim, ("running",), values)
+        self._end(claim, "succeeded", keep or [])
+
+    def fail(self, claim: Claim, reason: str, detail: str) -> None:
+        """The unhappy end. A cohort keeps its finished parts for a retry."""
+        error = {"type": reason, "detail": detail}
+        self._fenced(claim, ("running",), {"state": "failed", "error": error} | _ENDED)
+        self._end(claim, "failed", [], error=error)
+
+    def finish_cancel(self, claim: Claim) -> None:
+        """The end that was asked for; nothing of the job remains."""
+        self._fenced(claim, ("cancelling",), {"state": "cancelled"} | _ENDED)
+        self._end(claim, "cancelled", [])
+
+    def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float) -> None:
+        """Queue the job again after a fault that is not its own, such as a database that went away."""
+        self._fenced(claim, ("running",), {"state": "queued", "worker": None, "lease_until": None})
+        self.session.execute(
+            insert(Outbox).values(job_id=claim.job_id, task=task, queue=queue, due_at=now() + wait_seconds)
+        )
+        JobRepository(self.session).record_state(claim.job_id, "queued")
+
+    def check(self, claim: Claim) -> None:
+        """LeaseLostError if the claim no longer holds; locks the row until the end of the transaction."""
+        self._fenced(claim, ("running", "cancelling"), {"attempt": claim.attempt})
+
+    def _fenced(self, claim: Claim, states: tuple[str, ...], values: dict[str, Any]) -> str:
+        mine = (Job.id == claim.job_id, Job.worker == claim.worker, Job.attempt == claim.attempt)
+        state: str | None = self.session.scalar(
+            update(Job).where(*mine, Job.state.in_(states)).values(**values).returning(Job.state)
+        )
+        if state is not None:
+            return state
+        if self.session.scalar(select(Job.state).where(*mine)) == "cancelling":
+            raise JobCancelledError("the job was asked to stop")
+        raise LeaseLostError("another attempt has taken over this job")
+
+    def _end(self, claim: Claim, state: str, keep: list[str], **more: Any) -> None:
+        JobRepository(self.session).record_state(claim.job_id, state, **more)
+        job = self.session.scalars(
+            select(Job).where(Job.id == claim.job_id).execution_options(populate_existing=True)
+        ).one()
+        DiscardRepository(self.session).add_for_job(job, keep)
+
+    # --- a sweeper's side ---
+
+    def expire(self, task_of: dict[str, tuple[str, str]], limit: int = 100) -> list[Expired]:
+        """Deal with jobs whose lease has run out: queued again, failed as poison, or cancelled as was asked.
+
+        `task_of` gives the (task, queue) of each kind of job.
+        """
+        late = select(Job.id).where(Job.state.in_(("running", "cancelling")), Job.lease_until < now()).limit(limit)
+        done = []
+        for job_id in self.session.scalars(late).all():
+            expired = self._expire_one(job_id, task_of)
+            if expired is not None:
+                done.append(expired)
+        return done
+
+    def release_all(self) -> int:
+        """End every lease now. Only for a start at which no worker can be alive: the embedded runtime's."""
+        result = self.session.execute(
+            update(Job).where(Job.state.in_(("running", "cancelling"))).values(lease_until=now() - 1).returning(Job.id)
+        )
+        return len(result.all())
+
+    def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]]) -> Expired | None:
+        silent = (Job.id == job_id, Job.lease_until < now())
+        jobs = JobRepository(self.session)
+        if self._changed(*silent, Job.state == "cancelling", values={"state": "cancelled"} | _ENDED):
+            state, error = "cancelled", None
+        elif self._changed(
+            *silent,
+            Job.state == "running",
+            Job.attempt >= Job.max_attempts,
+            values={"state": "failed", "error": POISON} | _ENDED,
+        ):
+            state, error = "failed", POISON
+        elif self._changed(
+            *silent, Job.state == "running", values={"state": "queued", "worker": None, "lease_until": None}
+        ):
+            kind = self.session.scalars(select(Job.kind).where(Job.id == job_id)).one()
+            task, queue = task_of[kind]
+            self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
+            jobs.record_state(job_id, "queued")
+            return Expired(job_id, "queued")
+        else:
+            return None  # its worker came back, or another sweeper was faster
+        jobs.record_state(job_id, state, **({} if error is None else {"error": error}))
+        job = self.session.scalars(select(Job).where(Job.id == job_id)).one()
+        DiscardRepository(self.session).add_for_job(job)
+        return Expired(job_id, state)
+
+    def _changed(self, *conditions: Any, values: dict[str, Any]) -> bool:
+        query = update(Job).where(*conditions).values(**values).returning(Job.id)
+        return self.session.scalar(query.execution_options(synchronize_session=False)) is not None
+
+
+_ENDED: dict[str, Any] = {"finished_at": now(), "worker": None, "lease_until": None}

@@ -1,0 +1,54 @@
+"""Messages that are due. The row stays until the job is claimed, so a lost message is sent again."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from model_store.clock import now
+from model_store.tables import Outbox
+
+SEND_SECONDS = 10.0  # a sweeper that died while sending leaves the message to others after this long
+LONGEST_WAIT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Message:
+    job_id: str
+    task: str
+    queue: str
+    published: int  # how often it was sent before
+
+
+class OutboxRepository:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def take_due(self, limit: int = 200) -> list[Message]:
+        """Messages to send now; other sweepers leave them alone for a while."""
+        due = select(Outbox.job_id).where(Outbox.due_at <= now()).order_by(Outbox.due_at).limit(limit)
+        rows = self.session.execute(
+            update(Outbox)
+            .where(Outbox.job_id.in_(due), Outbox.due_at <= now())
+            .values(due_at=now() + SEND_SECONDS)
+            .returning(Outbox.job_id, Outbox.task, Outbox.queue, Outbox.published)
+        )
+        return [Message(*row) for row in rows]
+
+    def sent(self, messages: list[Message], republish_seconds: float) -> None:
+        """They are with the broker. If nobody claims them they are due again, ever more slowly: the broker may have
+        lost them, or the queue is merely long."""
+        for published in {message.published for message in messages}:
+            wait = min(republish_seconds * 2 ** min(published, 10), LONGEST_WAIT_SECONDS)
+            ids = [message.job_id for message in messages if message.published == published]
+            query = update(Outbox).where(Outbox.job_id.in_(ids))
+            self.session.execute(query.values(due_at=now() + wait, published=Outbox.published + 1))
+
+    def not_sent(self, messages: list[Message], wait_seconds: float) -> None:
+        """The broker does not answer: they are due again soon."""
+        query = update(Outbox).where(Outbox.job_id.in_([message.job_id for message in messages]))
+        self.session.execute(query.values(due_at=now() + wait_seconds))
+
+    def waiting(self) -> int:
+        """How many jobs wait for a worker."""
+        return self.session.scalars(select(func.count()).select_from(Outbox)).one()

@@ -1,0 +1,94 @@
+"""Every variable the service reads from its environment, in one place.
+
+With nothing set, everything lives in `DATA_DIR`: SQLite, a private Valkey on a unix socket, and files. Variables are
+read once per process by `get_settings`; mathematics never sees them.
+"""
+
+import hashlib
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB, GIB = 1 << 20, 1 << 30
+LONGEST_SOCKET_PATH = 100  # the kernel allows 107 characters; some clients add to it
+
+
+class Settings(BaseSettings):
+    """The name of a variable is the field's name in capitals."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True)
+
+    data_dir: Path = Field(Path("ehr-d3pm-data"), description="folder of the embedded database, broker and store")
+    database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in DATA_DIR")
+    redis_url: str = Field("", description="Redis or Valkey URL; empty: the embedded Valkey's socket")
+    store_url: str = Field("", description="file:///folder or s3://bucket/prefix; empty: DATA_DIR/store")
+
+    host: str = Field("127.0.0.1", description="address the API binds to; other than loopback needs API keys")
+    port: int = Field(8000, ge=0, le=65535, description="port the API binds to")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    max_upload_bytes: int = Field(4 * GIB, ge=1, description="largest upload, as sent")
+    max_inflated_bytes: int = Field(16 * GIB, ge=1, description="largest upload after decompression")
+    max_rows: int = Field(500_000_000, ge=1, description="most rows in one dataset")
+    max_codes: int = Field(100_000, ge=2, description="largest vocabulary after rare codes were dropped")
+    max_field_bytes: int = Field(256, ge=8, description="longest code or id, in bytes")
+    max_body_bytes: int = Field(1 * MIB, ge=1024, description="largest JSON body")
+    max_records: int = Field(10_000_000, ge=1, description="most synthetic records in one cohort")
+
+    lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
+    heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
+    cancel_grace_seconds: float = Field(5, ge=0, description="then a cancelled job is ended by force")
+    max_attempts: int = Field(3, ge=1, description="attempts after which a job that kills its worker fails as poison")
+    checkpoint_seconds: float = Field(60, ge=0, description="least time between two checkpoints of a training")
+    sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
+    republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")
+    part_records: int = Field(16_384, ge=1, description="synthetic records in one part of a cohort, in whole chunks")
+
+    worker_concurrency: int = Field(1, ge=1, description="jobs one worker runs at a time")
+    worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
+    device: str = Field("auto", description="auto, cpu or cuda")
+
+    @property
+    def resolved_data_dir(self) -> Path:
+        return self.data_dir.expanduser().resolve()
+
+    @property
+    def embedded_socket(self) -> Path:
+        """Where the embedded Valkey listens: in DATA_DIR, or elsewhere if that path is too long for a socket."""
+        path = self.resolved_data_dir / "valkey.sock"
+        if len(str(path)) <= LONGEST_SOCKET_PATH:
+            return path
+        name = hashlib.sha256(str(self.resolved_data_dir).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"ehr-d3pm-{name}" / "valkey.sock"
+
+    @property
+    def resolved_database_url(self) -> str:
+        """With psycopg 3 where the URL only says postgres."""
+        if self.database_url == "":
+            return f"sqlite:///{self.resolved_data_dir / 'ehr-d3pm.sqlite'}"
+        for scheme in ("postgres://", "postgresql://"):
+            if self.database_url.startswith(scheme):
+                return "postgresql+psycopg://" + self.database_url.removeprefix(scheme)
+        return self.database_url
+
+    @property
+    def resolved_redis_url(self) -> str:
+        return self.redis_url if self.redis_url != "" else f"redis+socket://{self.embedded_socket}"
+
+    @property
+    def resolved_store_url(self) -> str:
+        return self.store_url if self.store_url != "" else f"file://{self.resolved_data_dir / 'store'}"
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the broker is ours to start."""
+        return self.redis_url == ""
+
+
+@cache
+def get_settings() -> Settings:
+    """The settings of this process."""
+    return Settings()

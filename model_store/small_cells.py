@@ -1,0 +1,18 @@
+"""No count of 1 to 10 real patients leaves the service, nor a total from which one could be solved for."""
+
+SMALLEST_SHOWN = 11
+
+
+def shown(count: int, total: int | None = None) -> int | None:
+    """The count if it may be shown, else None. With `total`, the patients who are *not* counted are protected too:
+    290 of 295 tells that five are without."""
+    if 0 < count < SMALLEST_SHOWN:
+        return None
+    if total is not None and 0 < total - count < SMALLEST_SHOWN:
+        return None
+    return count
+
+
+def shown_parts(counts: dict[str, int]) -> dict[str, int] | None:
+    """Counts that add up to a known total: all of them, or none if any is small (the others would give it away)."""
+    return counts if all(shown(count) is not None for count in counts.values()) else None

@@ -1,0 +1,60 @@
+"""A served application for all tests, on SQLite and on Postgres. Each test is another owner, so none sees another's."""
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store import migrate
+from model_store.settings import Settings
+from tests.api.front import Caller, Front
+from tests.service.conftest import DATABASES, _fresh_url, postgres
+
+__all__ = ["postgres"]
+
+# small enough to be passed in a test
+LIMITS: dict[str, Any] = {
+    "max_upload_bytes": 3_000_000,
+    "max_inflated_bytes": 20_000_000,
+    "max_body_bytes": 100_000,
+    "max_records": 1_000_000,
+    "sweep_seconds": 0.2,
+}
+
+
+def settings_for(folder: Path, url: str, **changes: Any) -> Settings:
+    migrate.upgrade(url)
+    # a socket at which nobody listens: jobs stay queued
+    return Settings(
+        data_dir=folder, database_url=url, redis_url=f"redis+socket://{folder}/nobody.sock", **LIMITS | changes
+    )
+
+
+@pytest.fixture(scope="session", params=DATABASES)
+def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    url = _fresh_url(request, request.param, tmp_path_factory.mktemp("db"))
+    with Front(settings_for(tmp_path_factory.mktemp("data"), url)) as front:
+        front.key("someone")  # keys are configured: nothing is open
+        yield front
+
+
+@pytest.fixture
+def caller(front: Front) -> Caller:
+    """An owner who has everything to themselves, with every scope."""
+    return front.as_owner(f"owner-{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+def stranger(front: Front) -> Caller:
+    return front.as_owner(f"stranger-{secrets.token_hex(4)}")
+
+
+@pytest.fixture(scope="module")
+def open_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """No key is configured."""
+    folder = Path(tempfile.mkdtemp(prefix="ehr"))
+    with Front(settings_for(folder, f"sqlite:///{folder / 'open.sqlite'}")) as front:
+        yield front

@@ -1,0 +1,186 @@
+"""A real HTTP server on loopback, and things in its store that no worker had to make."""
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import httpx
+import numpy as np
+import uvicorn
+
+from app.client import Client
+from app.main import create_app
+from app.services import Services
+from model_store import layout
+from model_store.bundles import Bundle, save_bundle
+from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
+from model_store.datasets import Csr, StoredDataset, positions, save_dataset, split_of, summarise
+from model_store.ids import DATASET, JOB, MODEL, new_id
+from model_store.repositories import (
+    CohortRepository,
+    DatasetRepository,
+    JobRepository,
+    KeyRepository,
+    ModelRepository,
+    ReportRepository,
+)
+from model_store.repositories.access import SCOPES
+from model_store.settings import Settings
+from model_store.tables import Cohort, Dataset, Model, Report
+from model_store.vocabulary import Vocabulary
+from worker.contract import route_of
+
+CODES = ("ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84", "ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019")
+
+
+class Front:
+    """`with Front(settings) as front:` serves; `front.as_owner()` is a client with a key of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.app = create_app(settings)
+        self.callers: list[Caller] = []
+        self.services: Services = self.app.state.services
+        config = uvicorn.Config(self.app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        deadline = time.monotonic() + 30
+        while not self.server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.port = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        self.thread.join(20)
+        for caller in self.callers:
+            caller.http.close()
+
+    def key(self, owner: str, *scopes: str) -> str:
+        with self.services.database.session_scope() as session:
+            return KeyRepository(session).create(owner, "test", scopes or SCOPES)[1]
+
+    def as_owner(self, owner: str, *scopes: str) -> "Caller":
+        self.callers.append(Caller(self, owner, self.key(owner, *scopes)))
+        return self.callers[-1]
+
+
+@dataclass
+class Caller:
+    """An owner with a key; requests, and things that are theirs."""
+
+    front: Front
+    owner: str
+    key: str
+    http: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        self.http = httpx.Client(base_url=self.front.url, headers=headers, timeout=30)
+
+    def client(self) -> Client:
+        return Client(self.front.url, self.key)
+
+    def job(self, kind: str = "train", **payload: Any) -> str:
+        """A queued job that nobody takes: its message goes to no broker."""
+        with self.front.services.database.session_scope() as session:
+            return JobRepository(session).submit(self.owner, kind, *route_of(kind), payload, 3).id
+
+    def dataset(self, n: int = 400, codes: tuple[str, ...] = CODES) -> str:
+        """Every record has the first code, one in forty the third."""
+        rows = [[0, *([1] if i % 2 else []), *([2] if i % 40 == 0 else [])] for i in range(n)]
+        records = csr(rows, len(codes))
+        vocabulary = Vocabulary(codes)
+        position = positions(np.arange(n), n)
+        dataset_id = new_id(DATASET)
+        folder = layout.dataset_folder(dataset_id, 1)
+        summary = summarise(records, vocabulary, split_of(position, 0.1, 0.1), n)
+        stored = StoredDataset(records, position, vocabulary, 0.1, 0.1, "0" * 64)
+        manifest_hash = save_dataset(self.front.services.store, folder, stored, summary)
+        row = Dataset(
+            id=dataset_id,
+            owner=self.owner,
+            name="data",
+            job_id=new_id(JOB),
+            prefix=folder,
+            manifest_hash=manifest_hash,
+            data_hash="0" * 64,
+            vocabulary_hash=vocabulary.hash,
+            n_codes=len(codes),
+            summary=summary,
+        )
+        with self.front.services.database.session_scope() as session:
+            DatasetRepository(session).add(row)
+        return dataset_id
+
+    def model(self, codes: tuple[str, ...] = CODES, generator: str = "d3pm") -> str:
+        model_id = new_id(MODEL)
+        folder = layout.model_folder(model_id, 1)
+        bundle = Bundle(b"weights", {}, Vocabulary(codes), {"seed": 0})
+        manifest_hash = save_bundle(self.front.services.store, folder, bundle)
+        row = Model(
+            id=model_id,
+            owner=self.owner,
+            name="model",
+            job_id=new_id(JOB),
+            dataset_id=new_id(DATASET),
+            generator=generator,
+            prefix=folder,
+            manifest_hash=manifest_hash,
+            n_codes=len(codes),
+            details={"seed": 0},
+        )
+        with self.front.services.database.session_scope() as session:
+            ModelRepository(session).add(row)
+        return model_id
+
+    def cohort(self, parts: list[list[list[int]]], codes: tuple[str, ...] = CODES) -> str:
+        """`parts` are lists of records, each a list of code positions."""
+        job_id = self.job("generate")
+        vocabulary = Vocabulary(codes)
+        folder = layout.cohort_folder(job_id)
+        told, first = [], 0
+        store = self.front.services.store
+        for number, rows in enumerate(parts):
+            records = csr(rows, len(codes))
+            data = pack_part(first, records.indptr, records.indices, vocabulary)
+            blob = f"{folder}/parts/p{number}.parquet"
+            store.write(blob, data)
+            sha256 = hashlib.sha256(data).hexdigest()
+            told.append(
+                {"number": number, "blob": blob, "sha256": sha256, "first_record": first, "n_records": len(rows)}
+            )
+            first += len(rows)
+        manifest = cohort_manifest({"id": "m"}, {"seed": 0}, vocabulary, told)
+        manifest_hash = save_cohort_manifest(store, f"{folder}/a1/manifest.json", manifest)
+        row = Cohort(
+            job_id=job_id,
+            owner=self.owner,
+            model_id=new_id(MODEL),
+            dataset_id=new_id(DATASET),
+            n_records=first,
+            prefix=f"{folder}/a1",
+            manifest_hash=manifest_hash,
+            manifest={"n_parts": len(parts)},
+        )
+        with self.front.services.database.session_scope() as session:
+            CohortRepository(session).add(row)
+        return job_id
+
+    def report(self, body: dict[str, Any], cohort: str | None = None) -> str:
+        job_id = new_id(JOB)
+        row = Report(job_id=job_id, cohort_job_id=cohort or new_id(JOB), owner=self.owner, version=1, body=body)
+        with self.front.services.database.session_scope() as session:
+            ReportRepository(session).add(row)
+        return job_id
+
+
+def csr(rows: list[list[int]], n_codes: int) -> Csr:
+    indptr = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    return Csr(indptr, np.array([code for row in rows for code in row], dtype=np.int32), n_codes)

@@ -1,0 +1,153 @@
+"""The command line: exit codes for scripts, JSON for programs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.work import parsed_settings
+from app.client import Client, ClientError
+from tests.api.front import CODES, Caller, Front
+from tests.api.test_jobs import claim, end
+from tests.service.servers import wait_until
+from tests.service.stand import long_csv
+
+REPORT = {"fidelity": {"cmd": {"direction": "lower", "value": {"value": 0.1}, "floor": {"value": None, "absent": "x"}}}}
+
+
+def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EHR_D3PM")}
+    command = [sys.executable, "-m", "app.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=clean | environment, timeout=120)
+
+
+def as_caller(caller: Caller, *words: str) -> "subprocess.CompletedProcess[str]":
+    return run(*words, EHR_D3PM_URL=caller.front.url, EHR_D3PM_KEY=caller.key)
+
+
+def test_wrong_usage_is_2() -> None:
+    assert run("train").returncode == 2
+    assert run("upload", "/nowhere/at/all.csv", EHR_D3PM_URL="http://127.0.0.1:9").returncode == 2
+
+
+def test_unreachable_is_3() -> None:
+    done = run("--url", "http://127.0.0.1:9", "jobs")
+    assert done.returncode == 3
+    assert "does not answer" in done.stderr and done.stdout == ""
+
+
+@pytest.fixture
+def sqlite_caller(request: pytest.FixtureRequest, open_front: Front) -> Caller:
+    """One database is enough for what happens on the client's side."""
+    return open_front.as_owner(f"cli-{request.node.name[:20]}")
+
+
+def test_commands(sqlite_caller: Caller, tmp_path: Path) -> None:
+    caller = sqlite_caller
+    table = tmp_path / "t.csv"
+    table.write_text("record_id,code\n1,A\n")
+    uploaded = as_caller(caller, "upload", str(table), "--name", "x", "--no-wait", "--json")
+    assert uploaded.returncode == 0, uploaded.stderr
+    job: dict[str, Any] = json.loads(uploaded.stdout)
+    assert job["kind"] == "ingest" and job["request"]["name"] == "x"
+    assert json.loads(as_caller(caller, "cancel", job["id"], "--json").stdout)["state"] == "cancelled"
+    assert [j["id"] for j in json.loads(as_caller(caller, "jobs", "--json").stdout)] == [job["id"]]
+    waited = as_caller(caller, "job", job["id"], "--wait")  # a cancelled job
+    assert waited.returncode == 1 and "cancelled" in waited.stderr
+    refused = as_caller(caller, "generate", caller.model(), "--all-of", "ICD10CM:E85", "--json")
+    assert refused.returncode == 4 and "did you mean" in refused.stderr
+    assert json.loads(refused.stdout)["type"].endswith("unknown-code")
+    assert as_caller(caller, "job", "job_" + "0" * 32).returncode == 4
+
+
+def test_waiting_download_and_report(open_front: Front, sqlite_caller: Caller, tmp_path: Path) -> None:
+    caller = sqlite_caller
+    job = caller.job("train", model_id="mdl_" + "0" * 32)
+    end(open_front, claim(open_front, job))
+    waited = as_caller(caller, "job", job, "--wait", "--json")
+    assert waited.returncode == 0 and json.loads(waited.stdout)["state"] == "succeeded"
+    cohort = caller.cohort([[[0, 2]]])
+    caller.report(REPORT, cohort)
+    target = tmp_path / "cohort.csv"
+    assert as_caller(caller, "download", cohort, "-o", str(target)).returncode == 0
+    assert target.read_text().splitlines()[1] == "0," + CODES[0].replace(":", ",")
+    assert as_caller(caller, "download", caller.model(), "-o", str(tmp_path / "m.zip")).returncode == 0
+    shown = as_caller(caller, "report", cohort)
+    assert shown.returncode == 0 and "cmd (lower is better)" in shown.stdout
+    assert as_caller(caller, "report", cohort, "--html", str(tmp_path / "r.html")).returncode == 0
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_keys(tmp_path: Path) -> None:
+    environment = {"DATA_DIR": str(tmp_path)}
+    made = json.loads(run("keys", "create", "--owner", "ann", "--scopes", "read,data", "--json", **environment).stdout)
+    assert made["key"].startswith("ehr_") and made["scopes"] == ["data", "read"]
+    listed = run("keys", "list", "--json", **environment).stdout
+    assert made["prefix"] in listed and made["key"] not in listed
+    assert run("keys", "revoke", made["id"], **environment).returncode == 0
+    assert run("keys", "revoke", made["id"], **environment).returncode == 2
+    assert run("keys", "create", "--owner", "ann", "--scopes", "root", **environment).returncode == 2
+    assert made["key"].encode() not in (tmp_path / "ehr-d3pm.sqlite").read_bytes()
+
+
+def test_refuses_to_bind_elsewhere_without_keys(tmp_path: Path) -> None:
+    done = run("serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path))
+    assert done.returncode == 2 and "without API keys" in done.stderr
+
+
+def test_settings_from_words() -> None:
+    words = ["training.epochs=5", "noise=uniform", "denoiser.pairwise=false"]
+    assert parsed_settings(words) == {"training": {"epochs": 5}, "noise": "uniform", "denoiser": {"pairwise": False}}
+
+
+def test_serve_starts_everything_and_leaves_nothing() -> None:
+    """Once ended by Ctrl-C, once by kill -9; the second start finds what the first one left."""
+    with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
+        table = Path(folder) / "t.csv"
+        table.write_bytes(long_csv(60))
+        for number in (signal.SIGINT, signal.SIGKILL):
+            port = free_port()
+            command = [sys.executable, "-m", "app.cli", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                with Client(f"http://127.0.0.1:{port}") as client:
+                    wait_until(lambda: is_ready(client), 60, "readiness")
+                    family = {process.pid, *descendants(process.pid)}
+                    before = len(list(client.datasets()))
+                    client.wait(client.upload([table]))
+                    assert len(list(client.datasets())) == before + 1
+                process.send_signal(number)
+                told, _ = process.communicate(timeout=30)
+            assert process.returncode == (0 if number == signal.SIGINT else -signal.SIGKILL)
+            assert "open to everyone on this machine" in told or number == signal.SIGKILL
+            wait_until(lambda: not [pid for pid in family if is_alive(pid)], 20, "the end of all processes")  # noqa: B023
+        assert before == 1
+
+
+def is_ready(client: Client) -> bool:
+    try:
+        return bool(client.ready()["status"] == "ready")
+    except ClientError:
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [grandchild for child in children for grandchild in descendants(child)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,113 @@
+"""The deployment files agree with the code: variables, commands, users, and the arrows between packages."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from model_store.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("ehr-d3pm")]
+# interpolated, but meant for compose itself and for Postgres' own image
+OF_OTHERS = {"TAG", "POSTGRES_PASSWORD"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_variable_is_read_by_the_settings(name: str) -> None:
+    known = {field.upper() for field in Settings.model_fields}
+    assert set(COMPOSE["services"][name]["environment"]) <= known
+
+
+def test_every_interpolated_variable_is_known() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    used = set(re.findall(r"\${(\w+)", text))
+    assert used <= {field.upper() for field in Settings.model_fields} | OF_OTHERS
+
+
+def test_the_images_variables_are_read_too() -> None:
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("ENV")]
+    set_last = set(re.findall(r"(\w+)=", lines[-1])) - {"PATH", "PYTHONUNBUFFERED"}
+    assert set_last and set_last <= {field.upper() for field in Settings.model_fields}
+
+
+def test_services() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {"postgres", "redis", "migrate", "api", "worker", "worker-gpu"}
+    for name in ("postgres", "redis", "api"):
+        assert "healthcheck" in services[name]
+    for name in ("api", "worker", "worker-gpu"):
+        assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    devices = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert devices[0]["capabilities"] == ["gpu"] and services["worker-gpu"]["profiles"] == ["gpu"]
+    mounted = {v.split(":")[0] for service in services.values() for v in service.get("volumes", [])}
+    assert mounted == set(COMPOSE["volumes"])
+
+
+def test_commands_exist() -> None:
+    from app.cli import COMMANDS
+
+    known = {command.__name__ for command in COMMANDS}
+    for name in OURS:
+        program, command = COMPOSE["services"][name]["command"]
+        assert program == "ehr-d3pm" and command in known
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    last_stage = text[text.rindex("\nFROM") :]
+    assert re.search(r"^USER 10001", last_stage, re.MULTILINE)
+
+
+def test_docker_compose_config() -> None:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+    ):
+        pytest.skip("docker compose is not installed here")
+    command = ["docker", "compose", "--profile", "gpu", "config", "--quiet"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "POSTGRES_PASSWORD": "x"}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+# --- arrows: app -> model_store, app -> worker.contract; the command line also starts the embedded runtime ---
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_the_api_imports_no_mathematics() -> None:
+    for path in (ROOT / "app").rglob("*.py"):
+        allowed = {"worker", "worker.contract"} | ({"worker.embedded"} if path.parent.name == "cli" else set())
+        for name in imported(path):
+            top = name.split(".")[0]
+            assert top not in ("torch", "lightgbm", "scipy"), (path, name)
+            if top == "worker":
+                assert name in allowed or name.startswith("worker.contract."), (path, name)
+
+
+@pytest.mark.parametrize("module", ["app.main", "app.cli", "app.client", "app.serving", "worker.embedded"])
+def test_importing_does_not_load_torch(module: str) -> None:
+    code = f"import sys, {module}; assert not {{'torch', 'lightgbm', 'worker.engine'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_files_are_small() -> None:
+    for path in (ROOT / "app").rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 320, path

@@ -1,0 +1,58 @@
+"""Upload, train, generate, download, report: through HTTP, with a real worker, on both databases."""
+
+import csv
+import gzip
+from pathlib import Path
+
+import pytest
+
+from app.client import ApiError, Client, JobFailedError
+from tests.api.front import Front
+from tests.service.conftest import postgres, shared_stand
+from tests.service.stand import TINY, Stand, long_csv
+
+__all__ = ["postgres", "shared_stand"]
+
+
+def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
+    table = tmp_path / "records.csv.gz"
+    table.write_bytes(gzip.compress(long_csv(600)))
+    with Front(shared_stand.settings) as front, Client(front.url, front.key("researcher")) as client:
+        assert client.ready()["status"] == "ready"
+        dataset = client.wait(client.upload([table], name="ward"))["result"]["dataset_id"]
+        assert client.dataset(dataset)["summary"]["records"] == 600
+        settings = TINY | {"training": {"epochs": 2, "batch_size": 64, "holdout_draws": 1}}
+        told: list[str] = []
+        trained = client.wait(client.train(dataset, settings=settings), lambda job: told.append(job["state"]))
+        model = trained["result"]["model_id"]
+        assert told[-1] == "succeeded"
+
+        conditions = {"all_of": ["ICD9DX:001"], "none_of": ["ICD9DX:01*"]}
+        cohort = client.wait(client.generate(model, 200, seed=3, **conditions))
+        target = tmp_path / "cohort.csv"
+        client.download(cohort["id"], target)
+        with target.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert {row["vocabulary"] for row in rows} == {"ICD9DX"} and {len(row["code"]) for row in rows} == {3}
+        assert max(int(row["record_id"]) for row in rows) < 200
+
+        client.wait(cohort["result"]["evaluate_job_id"])
+        report = client.report(cohort["id"])
+        assert 0 <= report["conditional"]["attainment"]["value"] <= 1
+        assert "<table>" in client.report_page(cohort["id"])
+        assert client.download_bundle(model, tmp_path / "model.zip") > 1000
+        events = [event["data"].get("state") for event in client.events(cohort["id"]) if event["event"] == "state"]
+        assert events == ["queued", "running", "succeeded"]
+
+        # the same model, request and seed give the same bytes
+        again = client.wait(client.generate(model, 200, seed=3, evaluate=False, **conditions))
+        client.download(again["id"], tmp_path / "again.csv")
+        assert (tmp_path / "again.csv").read_bytes() == target.read_bytes()
+
+        with pytest.raises(ApiError, match="did you mean"):
+            client.generate(model, 5, all_of=["ICD9DX:0001"])
+        with pytest.raises(JobFailedError, match=r"."):
+            client.wait(client.train(dataset, settings={"noise": "loud"}))
+        table.write_bytes(b"nothing,of,use\n1,2,3\n")
+        with pytest.raises(JobFailedError):
+            client.wait(client.upload([table]))

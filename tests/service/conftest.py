@@ -1,0 +1,63 @@
+"""Every test that takes a `stand` runs on SQLite + Valkey and on Postgres + Valkey."""
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.servers import Postgres, Valkey, new_database
+from tests.service.stand import Stand
+
+DATABASES = ("sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return _fresh_url(request, request.param, tmp_path)
+
+
+@pytest.fixture
+def stand(request: pytest.FixtureRequest, database_url: str) -> Iterator[Stand]:
+    """A stand of one's own, for tests that break things."""
+    yield from _stand(database_url)
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def shared_stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A stand with a worker for all well-behaved tests of a module: starting one costs seconds."""
+    url = _fresh_url(request, request.param, tmp_path_factory.mktemp("db"))
+    for stand in _stand(url):
+        stand.worker()
+        yield stand
+
+
+def _fresh_url(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
+    if kind == "sqlite":
+        return f"sqlite:///{folder / 'test.sqlite'}"
+    name = f"test_{secrets.token_hex(6)}"
+    if (url := os.environ.get("TEST_DATABASE_URL")) is not None:
+        return new_database(url, name)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.new_database(name)
+
+
+def _stand(url: str) -> Iterator[Stand]:
+    # a short path: unix sockets have little room for their name
+    with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
+        valkey = Valkey(Path(folder) / "v")
+        stand = Stand(Path(folder) / "s", url, valkey)
+        try:
+            yield stand
+        finally:
+            stand.close()
+            valkey.stop()

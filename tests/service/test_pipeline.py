@@ -1,0 +1,86 @@
+"""The whole way with real workers: upload, train, generate, evaluate."""
+
+from model_store.bundles import load_bundle
+from model_store.cohorts import iter_blocks, iter_tables, load_cohort_manifest
+from model_store.ids import DATASET, new_id
+from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
+from tests.service.servers import wait_until
+from tests.service.stand import OWNER, Stand, long_csv
+from worker.contract import Conditions
+
+
+def test_from_upload_to_report(shared_stand: Stand) -> None:
+    stand = shared_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
+    with stand.database.read_scope() as session:
+        dataset = DatasetRepository(session).get(OWNER, dataset_id)
+    assert dataset.summary["records"] == 600 and dataset.summary["patients"] == 300
+    wait_until(lambda: stand.blobs("uploads") == [], 10, "removal of the upload")  # patients' data is not kept twice
+
+    model_id = stand.succeed(stand.train(dataset_id))["model_id"]
+    with stand.database.read_scope() as session:
+        model = ModelRepository(session).get(OWNER, model_id)
+    bundle = load_bundle(stand.store, model.prefix, model.manifest_hash)
+    assert bundle.vocabulary.codes[0] == "ICD9DX:000"
+    wait_until(lambda: stand.blobs("checkpoints") == [], 10, "removal of checkpoints")
+
+    result = stand.succeed(stand.generate(model_id, n=2500, seed=5))
+    with stand.database.read_scope() as session:
+        cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
+    manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
+    assert [part["n_records"] for part in manifest["parts"]] == [1024, 1024, 452]
+    assert sum(len(block) for block in iter_blocks(stand.store, manifest)) == 2500
+    rows = list(iter_tables(stand.store, manifest))
+    assert rows[0].schema.names == ["record_id", "code"]
+
+    stand.succeed(result["evaluate_job_id"])
+    with stand.database.read_scope() as session:
+        report = ReportRepository(session).newest(OWNER, result["cohort_id"])
+    assert report.version == 1
+    assert report.body["fidelity"]["cmd"]["value"]["value"] > 0
+
+
+def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stand: Stand) -> None:
+    stand = shared_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
+    settings = {"generator": "independent", "settings": {}}
+    model_id = stand.succeed(stand.train(dataset_id, **settings))["model_id"]
+    conditions = Conditions(all_of=["ICD9DX:001", "ICD9DX:00*"], none_of=["ICD9DX:002"])
+    result = stand.succeed(stand.generate(model_id, n=300, conditions=conditions, method="exact"))
+    stand.succeed(result["evaluate_job_id"])
+    with stand.database.read_scope() as session:
+        report = ReportRepository(session).newest(OWNER, result["evaluate_job_id"])
+    assert report.body["conditional"]["attainment"]["value"] == 1
+    assert report.body["conditional"]["support_in_training"] > 10
+    assert "fewer than 200" in report.body["absent"]  # no yardstick, and the report says so
+
+
+def test_requests_that_cannot_be_met_fail_with_a_reason(shared_stand: Stand) -> None:
+    stand = shared_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv(200)))["dataset_id"]
+    model_id = stand.succeed(stand.train(dataset_id, generator="independent", settings={}))["model_id"]
+    for job_id, reason, words in (
+        (stand.train(dataset_id, settings={"nonsense": 1}), "bad-request", "nonsense"),
+        (stand.train(dataset_id, generator="oracle"), "bad-request", "known: d3pm"),
+        (stand.train(new_id(DATASET)), "not-found", "no dataset"),
+        (stand.generate(model_id, conditions=Conditions(all_of=["ICD9DX:0001"])), "unknown-code", "did you mean"),
+        (stand.generate(model_id, conditions=Conditions(all_of=["*"]), method="langevin"), "bad-request", "exact"),
+    ):
+        job = stand.wait(job_id)
+        assert job.state == "failed"
+        assert job.error is not None and job.error["type"] == reason
+        assert words in job.error["detail"]
+
+
+def test_a_flipped_byte_in_a_stored_bundle_fails_the_job(shared_stand: Stand) -> None:
+    stand = shared_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv(200)))["dataset_id"]
+    model_id = stand.succeed(stand.train(dataset_id, generator="independent", settings={}))["model_id"]
+    (blob,) = (name for name in stand.blobs(f"models/{model_id}") if name.endswith("weights.safetensors"))
+    weights = bytearray(stand.store.read(blob))
+    weights[-1] ^= 1
+    stand.store.write(blob, bytes(weights))
+    job = stand.wait(stand.generate(model_id))
+    assert job.state == "failed"
+    assert job.error is not None and job.error["type"] == "corrupt"
+    assert stand.blobs(f"cohorts/{job.id}") == []

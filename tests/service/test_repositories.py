@@ -1,0 +1,255 @@
+"""Laws of the tables: one claim, one deed for one key, and nothing of other owners."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from model_store import migrate
+from model_store.database import Database
+from model_store.errors import (
+    AccessError,
+    ConflictError,
+    EhrError,
+    IdempotencyConflictError,
+    JobCancelledError,
+    LeaseLostError,
+    NotFoundError,
+    RequestError,
+)
+from model_store.ids import MODEL, new_id
+from model_store.repositories import (
+    CohortRepository,
+    DatasetRepository,
+    IdempotencyRepository,
+    JobRepository,
+    KeyRepository,
+    LeaseRepository,
+    ModelRepository,
+    ReportRepository,
+)
+from model_store.repositories.leases import Claim
+from model_store.tables import Job
+from worker.contract import ROUTES, route_of
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    migrate.upgrade(database_url)
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+def submitted(database: Database, owner: str = "ada", max_attempts: int = 3) -> str:
+    with database.session_scope() as session:
+        payload = {"model_id": new_id(MODEL)}
+        return JobRepository(session).submit(owner, "train", *route_of("train"), payload, max_attempts).id
+
+
+def claimed(database: Database, job_id: str, worker: str = "w", seconds: float = 60) -> Claim | None:
+    with database.session_scope() as session:
+        return LeaseRepository(session).claim(job_id, worker, seconds)
+
+
+def state_of(database: Database, job_id: str) -> str:
+    with database.read_scope() as session:
+        job = session.get(Job, job_id)
+        assert job is not None
+        return job.state
+
+
+def test_of_20_simultaneous_claims_one_wins(database: Database) -> None:
+    job_id = submitted(database)
+    won: list[Claim] = []
+    threads = [
+        threading.Thread(target=lambda i=i: won.extend(c for c in [claimed(database, job_id, f"w{i}")] if c))
+        for i in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1 and won[0].attempt == 1
+
+
+def test_20_threads_with_one_idempotency_key_make_one_job(database: Database) -> None:
+    seen: list[str] = []
+
+    def submit() -> None:
+        with database.session_scope() as session:
+            keys = IdempotencyRepository(session)
+            earlier = keys.reserve("ada", "POST /train", "k", "hash")
+            if earlier is not None:
+                assert earlier.job_id is not None
+                seen.append(earlier.job_id)
+                return
+            payload = {"model_id": new_id(MODEL)}
+            job = JobRepository(session).submit("ada", "train", *route_of("train"), payload, 3)
+            keys.remember("ada", "POST /train", "k", job_id=job.id)
+            seen.append(job.id)
+
+    threads = [threading.Thread(target=submit) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 20 and len(set(seen)) == 1
+    with database.read_scope() as session:
+        assert len(JobRepository(session).page("ada").rows) == 1
+
+
+def test_an_idempotency_key_belongs_to_one_request_of_one_owner(database: Database) -> None:
+    with database.session_scope() as session:
+        assert IdempotencyRepository(session).reserve("ada", "POST /train", "k", "one") is None
+    with database.session_scope() as session, pytest.raises(IdempotencyConflictError):
+        IdempotencyRepository(session).reserve("ada", "POST /train", "k", "two")
+    with database.session_scope() as session:
+        assert IdempotencyRepository(session).reserve("bob", "POST /train", "k", "two") is None
+    with database.session_scope() as session, pytest.raises(RequestError):
+        IdempotencyRepository(session).reserve("ada", "POST /train", "", "one")
+
+
+def test_an_expired_claim_can_change_nothing(database: Database) -> None:
+    job_id = submitted(database)
+    old = claimed(database, job_id, "old", seconds=-1)
+    new = claimed(database, job_id, "new")
+    assert old is not None and new is not None and new.attempt == 2
+    for deed in (
+        lambda leases: leases.heartbeat(old, 60),
+        lambda leases: leases.succeed(old, {}),
+        lambda leases: leases.fail(old, "x", "y"),
+        lambda leases: leases.finish_cancel(old),
+        lambda leases: leases.save_checkpoint(old, {}),
+        lambda leases: leases.check(old),
+    ):
+        with database.session_scope() as session, pytest.raises(LeaseLostError):
+            deed(LeaseRepository(session))
+    with database.session_scope() as session:
+        assert LeaseRepository(session).heartbeat(new, 60) is False
+    assert state_of(database, job_id) == "running"
+
+
+def test_cancel_and_success_exclude_each_other(database: Database) -> None:
+    first, second = submitted(database), submitted(database)
+    one, two = claimed(database, first), claimed(database, second)
+    assert one is not None and two is not None
+    with database.session_scope() as session:
+        JobRepository(session).request_cancel("ada", first)
+    with database.session_scope() as session, pytest.raises(JobCancelledError):
+        LeaseRepository(session).succeed(one, {})
+    with database.session_scope() as session:
+        LeaseRepository(session).finish_cancel(one)
+    with database.session_scope() as session:
+        LeaseRepository(session).succeed(two, {"model_id": "x"})
+    with database.session_scope() as session, pytest.raises(ConflictError):
+        JobRepository(session).request_cancel("ada", second)
+    assert (state_of(database, first), state_of(database, second)) == ("cancelled", "succeeded")
+
+
+def test_a_sweep_queues_again_then_gives_up(database: Database) -> None:
+    job_id = submitted(database, max_attempts=2)
+    for attempt in (1, 2):
+        claim = claimed(database, job_id, f"w{attempt}", seconds=-1)
+        assert claim is not None and claim.attempt == attempt
+        with database.session_scope() as session:
+            (expired,) = LeaseRepository(session).expire(ROUTES)
+        assert expired.state == ("queued" if attempt == 1 else "failed")
+    with database.read_scope() as session:
+        job = JobRepository(session).get("ada", job_id)
+    assert job.error is not None and job.error["type"] == "poison"
+    assert claimed(database, job_id) is None
+
+
+def test_another_owners_rows_are_invisible(database: Database) -> None:
+    job_id = submitted(database, "ada")
+    with database.session_scope() as session:
+        jobs = JobRepository(session)
+        for look in (
+            lambda: jobs.get("bob", job_id),
+            lambda: jobs.events("bob", job_id),
+            lambda: jobs.request_cancel("bob", job_id),
+            lambda: jobs.retry("bob", job_id, *route_of("train"), 1),
+            lambda: CohortRepository(session).get("bob", job_id),
+            lambda: ReportRepository(session).newest("bob", job_id),
+        ):
+            with pytest.raises(NotFoundError):
+                look()
+        assert jobs.page("bob").rows == []
+
+
+@pytest.mark.parametrize(
+    "trick", ["../../etc/passwd", "job_" + "0" * 31 + "/", "job_%2e%2e", "", "ds_" + "g" * 32, "\x00"]
+)
+def test_what_is_no_id_is_not_found(database: Database, trick: str) -> None:
+    with database.read_scope() as session:
+        for repository in (JobRepository, DatasetRepository, ModelRepository, CohortRepository):
+            with pytest.raises(NotFoundError):
+                repository(session).get("ada", trick)
+
+
+def test_pages_cover_everything_once_in_order(database: Database) -> None:
+    ids = [submitted(database) for _ in range(7)]
+    seen, cursor = [], None
+    while True:
+        with database.read_scope() as session:
+            page = JobRepository(session).page("ada", cursor, limit=3)
+        seen += [job.id for job in page.rows]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    with database.read_scope() as session, pytest.raises(RequestError):
+        JobRepository(session).page("ada", "nonsense")
+
+
+def test_keys_are_kept_as_hashes_and_can_be_revoked(database: Database) -> None:
+    with database.session_scope() as session:
+        keys = KeyRepository(session)
+        assert not keys.any_active()
+        row, secret = keys.create("ada", "laptop", ["train", "read"])
+    assert secret not in (row.key_hash, row.prefix)
+    with database.session_scope() as session:
+        keys = KeyRepository(session)
+        assert keys.authenticate(secret).owner == "ada"
+        for wrong in (secret + "x", secret[:12], "", "ehr_"):
+            with pytest.raises(AccessError):
+                keys.authenticate(wrong)
+        with pytest.raises(RequestError):
+            keys.create("ada", "bad", ["everything"])
+        keys.revoke(row.id)
+        with pytest.raises(AccessError):
+            keys.authenticate(secret)
+
+
+def test_parts_are_taken_by_one_worker_each(database: Database) -> None:
+    with database.session_scope() as session:
+        job_id = JobRepository(session).submit("ada", "generate", *route_of("generate"), {}, 3).id
+    assert claimed(database, job_id) is not None
+    with database.session_scope() as session:
+        CohortRepository(session).ensure_parts(job_id, 25, 10)
+        CohortRepository(session).ensure_parts(job_id, 25, 10)  # a second attempt finds them
+    taken = []
+    for i in range(4):
+        with database.session_scope() as session:
+            taken.append(CohortRepository(session).claim_part(job_id, f"w{i}", 60))
+    assert [(part.number, part.n_records) for part in taken if part is not None] == [(0, 10), (1, 10), (2, 5)]
+    assert taken[3] is None
+    with database.session_scope() as session:
+        assert taken[0] is not None
+        CohortRepository(session).finish_part(taken[0], "cohorts/x", "0" * 64, 1)
+    with database.session_scope() as session, pytest.raises(LeaseLostError):
+        CohortRepository(session).finish_part(taken[0], "cohorts/y", "0" * 64, 1)
+    with database.session_scope() as session:
+        assert CohortRepository(session).done_records(job_id) == 10
+        JobRepository(session).request_cancel("ada", job_id)
+    with database.session_scope() as session:
+        assert CohortRepository(session).claim_part(job_id, "late", 60) is None
+
+
+def test_every_error_has_its_own_reason() -> None:
+    def tree(root: type[EhrError]) -> list[type[EhrError]]:
+        return [root, *(leaf for child in root.__subclasses__() for leaf in tree(child))]
+
+    ours = [error for error in tree(EhrError) if error.__module__.startswith("model_store")]
+    assert len({error.reason for error in ours}) == len(ours)

@@ -1,0 +1,109 @@
+"""Workers that die, freeze, or meet a full disk: one result, no trace of the rest."""
+
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from model_store.bundles import load_bundle
+from model_store.files import unpack_arrays
+from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
+from tests.service.servers import Postgres, wait_until
+from tests.service.stand import OWNER, Stand, long_csv
+from worker.contract import route_of
+
+
+def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> None:
+    worker = stand.worker()
+    dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
+    uninterrupted = stand.succeed(stand.train(dataset_id, epochs=30))["model_id"]
+    job_id = stand.train(dataset_id, epochs=30)
+    wait_until(lambda: (stand.job(job_id).checkpoint or {}).get("step", 0) > 40, 60, "a checkpoint")
+    worker.kill()
+    step = (stand.job(job_id).checkpoint or {})["step"]
+    assert stand.job(job_id).state == "running"
+    stand.worker()
+    model_id = stand.succeed(job_id)["model_id"]
+    job = stand.job(job_id)
+    assert job.attempt == 2
+    assert job.checkpoint is not None and job.checkpoint["step"] > step
+    assert stand.states(job_id) == ["queued", "running", "queued", "running", "succeeded"]
+    # one bundle, and it is the one an uninterrupted training gives
+    wait_until(lambda: stand.blobs("checkpoints") == [], 10, "removal of checkpoints")
+    assert len({blob.split("/")[2] for blob in stand.blobs(f"models/{model_id}")}) == 1
+    with stand.database.read_scope() as session:
+        rows = [ModelRepository(session).get(OWNER, each) for each in (model_id, uninterrupted)]
+    resumed, whole = (unpack_arrays(load_bundle(stand.store, row.prefix, row.manifest_hash).weights) for row in rows)
+    assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
+    frozen = stand.worker()
+    job_id = stand.ingest(long_csv(), "zombie:1")
+    stand.wait(job_id, state="running")
+    frozen.signal_tree(signal.SIGSTOP)
+    stand.worker()
+    stand.succeed(job_id)
+    before = (stand.job(job_id), stand.states(job_id), stand.blobs("datasets"))
+    frozen.signal_tree(signal.SIGCONT)
+    wait_until(lambda: "taken over" in frozen.log.read_text(), 20, "the old attempt's end")
+    time.sleep(0.5)
+    after = (stand.job(job_id), stand.states(job_id), stand.blobs("datasets"))
+    assert before[0].attempt == after[0].attempt == 2
+    assert before[0].result == after[0].result
+    assert before[1:] == after[1:]
+    assert before[1] == ["queued", "running", "queued", "running", "succeeded"]
+
+
+def test_a_job_that_kills_its_worker_fails_as_poison_and_others_proceed(stand: Stand) -> None:
+    stand.worker()
+    poison = stand.ingest(long_csv(), "poison")
+    stand.wait(poison, state="running")
+    good = stand.ingest(long_csv())
+    stand.succeed(good)
+    job = stand.wait(poison, 60)
+    assert job.state == "failed"
+    assert job.error is not None and job.error["type"] == "poison"
+    assert job.attempt == 3
+    stand.succeed(stand.ingest(long_csv()))
+
+
+def test_retry_of_a_failed_job(stand: Stand) -> None:
+    job_id = stand.ingest(b"nonsense\n1\n", publish=False)
+    stand.worker()
+    job = stand.wait(job_id)
+    assert job.error is not None and job.error["type"] == "bad-data"
+    assert "nonsense" not in job.error["detail"]
+    with stand.database.session_scope() as session:
+        again = JobRepository(session).retry(OWNER, job_id, *route_of("ingest"), more_attempts=1)
+    assert again.state == "queued"
+    assert stand.wait(job_id).state == "failed"
+    assert stand.job(job_id).attempt == 2
+
+
+def test_full_disk_fails_the_job_and_leaves_nothing(stand: Stand) -> None:
+    """A process that may write no larger file gets the same error as one whose disk is full."""
+    stand.worker()
+    job = stand.wait(stand.ingest(long_csv(400), "full:4000"))
+    assert job.state == "failed"
+    assert job.error is not None and job.error["type"] == "store-full"
+    wait_until(lambda: stand.blobs("datasets") == [], 10, "an empty store")
+    with stand.database.read_scope() as session:
+        assert DatasetRepository(session).page(OWNER).rows == []
+    stand.succeed(stand.ingest(long_csv(400)))
+
+
+def test_postgres_restarts_in_mid_job(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> None:
+    from tests.service.conftest import _stand
+
+    for stand in _stand(postgres.new_database("restarted")):
+        stand.worker()
+        job_id = stand.ingest(long_csv(), "slow:3")
+        stand.wait(job_id, state="running")
+        postgres.stop()
+        time.sleep(0.5)
+        postgres.start()
+        stand.succeed(job_id)
+        assert stand.job(job_id).attempt == 1
+        stand.succeed(stand.ingest(long_csv()))

@@ -1,0 +1,129 @@
+"""What the API and the workers agree on: task names, queues, payloads and steps. Imports no mathematics.
+
+A payload is stored in the job's row; a message carries the job's id and nothing else.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+TASKS = {
+    "ingest": "ehr_d3pm.ingest",
+    "train": "ehr_d3pm.train",
+    "generate": "ehr_d3pm.generate",
+    "evaluate": "ehr_d3pm.evaluate",
+}
+# Asks a worker to take parts of a running generate job; losing it only costs time.
+HELP_TASK = "ehr_d3pm.generate_parts"
+
+# kind of job -> queue; a worker takes jobs from the queues it is started with
+QUEUES = {kind: kind for kind in TASKS}
+
+# kind of job -> its steps, in order, as they appear in a job's progress
+STEPS: dict[str, tuple[str, ...]] = {
+    "ingest": ("read", "encode", "store"),
+    "train": ("load", "train", "store"),
+    "generate": ("load", "generate", "store"),
+    "evaluate": ("load", "measure", "store"),
+}
+
+Kind = Literal["ingest", "train", "generate", "evaluate"]
+Name = Field(min_length=1, max_length=200)
+
+
+def route_of(kind: str) -> tuple[str, str]:
+    """(task, queue) of a kind of job: what JobRepository.submit wants."""
+    return TASKS[kind], QUEUES[kind]
+
+
+ROUTES: dict[str, tuple[str, str]] = {kind: route_of(kind) for kind in TASKS}
+
+
+class Payload(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def stored(self) -> dict[str, Any]:
+        """As plain JSON for the job's row."""
+        return self.model_dump(mode="json")
+
+
+class UploadedFile(Payload):
+    """A file the API has streamed into the store under `layout.upload_blob(upload_id)`."""
+
+    upload_id: str
+    size: int = Field(ge=0)
+    label: str = Field("", max_length=200, description="the client's name for it, shown and never used as a path")
+
+
+class IngestPayload(Payload):
+    """Make a dataset from long tables with columns record_id, code and optionally vocabulary and patient_id."""
+
+    dataset_id: str
+    name: str = Name
+    files: list[UploadedFile] = Field(min_length=1, max_length=100)
+    format: Literal["auto", "long.csv", "long.parquet"] = "auto"
+    rollup: Literal["none"] = "none"
+    default_vocabulary: str | None = Field(
+        None, min_length=1, max_length=40, description="put before codes when there is no vocabulary column"
+    )
+    min_records: int = Field(11, ge=1, description="codes in fewer records than this are dropped")
+    holdout_share: float = Field(0.1, ge=0, lt=0.5)
+    test_share: float = Field(0.1, ge=0, lt=0.5)
+
+
+class TrainPayload(Payload):
+    """Train a generator on a dataset's train split."""
+
+    model_id: str
+    name: str = Name
+    dataset_id: str
+    generator: str = Field("d3pm", max_length=40)
+    preset: str | None = Field(None, max_length=40, description="settings to start from; None is the generator's own")
+    settings: dict[str, Any] = Field(default_factory=dict, description="changes to the preset, nested like it")
+    seed: int = Field(0, ge=0, lt=2**63)
+    holdout_share: float | None = Field(None, gt=0, lt=0.5, description="other than the dataset's own")
+
+
+class Conditions(Payload):
+    """Codes or wildcards such as `ICD9DX:250*`. `any_of` is a list of groups; a flat list is one group."""
+
+    all_of: list[str] = Field(default_factory=list, max_length=100)
+    any_of: list[list[str]] = Field(default_factory=list, max_length=100)
+    none_of: list[str] = Field(default_factory=list, max_length=100)
+
+    @field_validator("any_of", mode="before")
+    @classmethod
+    def _flat_list_is_one_group(cls, value: Any) -> Any:
+        if isinstance(value, list) and value and all(isinstance(code, str) for code in value):
+            return [value]
+        return value
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.all_of or self.any_of or self.none_of)
+
+
+class GeneratePayload(Payload):
+    """Draw a cohort. The cohort's id is the job's id."""
+
+    model_id: str
+    n: int = Field(ge=1)
+    conditions: Conditions = Field(default_factory=Conditions)
+    method: Literal["auto", "exact", "langevin"] = "auto"
+    strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
+    seed: int = Field(0, ge=0, lt=2**63)
+    steps: int | None = Field(None, ge=1, le=10_000)
+    evaluate: bool = True
+
+    @model_validator(mode="after")
+    def _method_needs_a_condition(self) -> Self:
+        if self.method != "auto" and self.conditions.is_empty:
+            raise ValueError(f"method '{self.method}' says how to meet conditions, but there are none")
+        return self
+
+
+class EvaluatePayload(Payload):
+    """Measure the cohort of a finished generate job against its dataset's test split."""
+
+    cohort_job_id: str
+    seed: int = Field(0, ge=0, lt=2**63)

@@ -1,0 +1,199 @@
+"""Running one job: claim it, keep the lease, do the work, write the end. What the work is, the tasks know.
+
+A message that comes twice finds the job claimed. A worker that was replaced learns it from its heartbeat, and could
+change nothing even if it did not.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from model_store.errors import EhrError, JobCancelledError, LeaseLostError
+from model_store.repositories import Claim, LeaseRepository
+from model_store.sweeper import carry_out_discards
+from model_store.tables import Job
+from worker.contract import route_of
+from worker.failures import reason_and_detail
+from worker.heart import DATABASE_AWAY, Heart, StopSign
+from worker.logs import place_of
+from worker.progress import Progress
+from worker.runtime import Runtime
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+DATABASE_PATIENCE_SECONDS = 300
+
+
+@dataclass
+class Outcome:
+    """What a job's work has given: the job's result, the rows to add with it, and the blobs that stay."""
+
+    result: dict[str, Any]
+    add_rows: Callable[[Session], None]
+    keep: list[str]
+
+
+@dataclass
+class JobRun:
+    """A claimed job, as its work sees it."""
+
+    runtime: Runtime
+    claim: Claim
+    progress: Progress
+    stop: StopSign = field(default_factory=StopSign)
+    # folders only this attempt writes to; removed if the attempt is replaced
+    own_folders: list[str] = field(default_factory=list)
+
+    def should_stop(self) -> bool:
+        """For loops that can stop by themselves."""
+        return self.stop.is_up()
+
+    def check(self) -> None:
+        """Raise if the work is no longer wanted."""
+        self.stop.check()
+
+
+def new_worker_name() -> str:
+    """Unique to one claim: the fence must tell two claims of one process apart."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(8)}"
+
+
+def patiently(write: Callable[[], T]) -> T:
+    """Do a database deed; while the database is away, wait and try again."""
+    deadline = time.monotonic() + DATABASE_PATIENCE_SECONDS
+    while True:
+        try:
+            return write()
+        except DATABASE_AWAY:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def execute(runtime: Runtime, job_id: str, work: Callable[[JobRun], Outcome]) -> None:
+    """Claim a job and carry it to an end. Does nothing if there is nothing to claim."""
+
+    def claim_it() -> Claim | None:
+        with runtime.database.session_scope() as session:
+            return LeaseRepository(session).claim(job_id, new_worker_name(), runtime.settings.lease_seconds)
+
+    claim = patiently(claim_it)
+    if claim is None:
+        log.info("nothing to claim", extra={"job_id": job_id})
+        return
+    log.info("job starts", extra={"job_id": job_id, "kind": claim.kind, "attempt": claim.attempt})
+    run = JobRun(runtime, claim, Progress(claim.kind))
+    heart = Heart(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run))
+    heart.start()
+    try:
+        _to_its_end(run, work)
+    finally:
+        heart.stop()
+    _tidy(run)
+
+
+def _beat(run: JobRun) -> bool:
+    with run.runtime.database.session_scope() as session:
+        leases = LeaseRepository(session)
+        return leases.heartbeat(run.claim, run.runtime.settings.lease_seconds, run.progress.news())
+
+
+def _end_by_force(run: JobRun) -> None:
+    if run.stop.lost.is_set():
+        _give_way(run)
+    else:
+        finish_cancel(run)  # a sweeper removes the files once this process can no longer write any
+
+
+def _to_its_end(run: JobRun, work: Callable[[JobRun], Outcome]) -> None:
+    try:
+        outcome = work(run)
+        run.check()
+        patiently(lambda: _succeed(run, outcome))
+        log.info("job succeeded", extra={"job_id": run.claim.job_id})
+    except JobCancelledError:
+        finish_cancel(run)
+    except LeaseLostError:
+        _give_way(run)
+    except Exception as error:
+        _fail(run, error)
+
+
+def _succeed(run: JobRun, outcome: Outcome) -> None:
+    with run.runtime.database.session_scope() as session:
+        leases = LeaseRepository(session)
+        leases.succeed(run.claim, outcome.result, outcome.keep)  # first: it fences everything below
+        outcome.add_rows(session)
+
+
+def finish_cancel(run: JobRun) -> None:
+    """Write the end that was asked for."""
+
+    def write() -> None:
+        with run.runtime.database.session_scope() as session:
+            LeaseRepository(session).finish_cancel(run.claim)
+
+    try:
+        patiently(write)
+        log.info("job cancelled", extra={"job_id": run.claim.job_id})
+    except LeaseLostError:
+        _give_way(run)
+
+
+def _fail(run: JobRun, error: Exception) -> None:
+    """Write the unhappy end; a database that went away is not the job's fault, and the job is tried again."""
+    reason, detail = reason_and_detail(error)
+    again = isinstance(error, DATABASE_AWAY) and not run.claim.is_last_attempt
+    log.error(
+        "job failed",
+        extra={"job_id": run.claim.job_id, "reason": reason, "type": type(error).__name__, "at": place_of(error)},
+    )
+
+    def write() -> None:
+        with run.runtime.database.session_scope() as session:
+            leases = LeaseRepository(session)
+            if again:
+                leases.give_back(run.claim, *route_of(run.claim.kind), wait_seconds=run.runtime.settings.sweep_seconds)
+            else:
+                leases.fail(run.claim, reason, detail)
+
+    try:
+        patiently(write)
+    except JobCancelledError:
+        finish_cancel(run)
+    except LeaseLostError:
+        _give_way(run)
+
+
+def _give_way(run: JobRun) -> None:
+    """Another attempt has the job: remove what this one wrote, unless it was this one that finished.
+
+    The latter happens when the connection broke after the commit and before its confirmation.
+    """
+
+    def finished_by_me() -> bool:
+        with run.runtime.database.read_scope() as session:
+            job = session.get(Job, run.claim.job_id)
+            return job is not None and job.state == "succeeded" and job.attempt == run.claim.attempt
+
+    if patiently(finished_by_me):
+        return
+    log.warning("job was taken over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
+    for folder in run.own_folders:
+        run.runtime.store.delete_folder(folder)
+
+
+def _tidy(run: JobRun) -> None:
+    """Remove leftovers at once; if that fails, a sweeper does it later."""
+    try:
+        carry_out_discards(run.runtime.database, run.runtime.store)
+    except (EhrError, *DATABASE_AWAY) as error:
+        log.warning("leftovers wait for a sweeper", extra={"reason": type(error).__name__})

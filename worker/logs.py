@@ -1,0 +1,46 @@
+"""Structured logs: one JSON object a line. Codes and record ids are never given to a logger."""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Time, level, logger, message and whatever was given as `extra`.
+
+    Of an exception only its type and place are written: its words may quote the data.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info is not None and record.exc_info[0] is not None:
+            fields["exception"] = record.exc_info[0].__name__
+            fields["at"] = place_of(record.exc_info[1])
+        return json.dumps(fields, default=str)
+
+
+def place_of(error: BaseException | None) -> str:
+    """file:line of the innermost frame."""
+    trace = error.__traceback__ if error is not None else None
+    if trace is None:
+        return "unknown"
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+
+
+def configure_logging(level: str) -> None:
+    """Send every log line to standard error as JSON."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)

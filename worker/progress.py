@@ -1,0 +1,55 @@
+"""How far a job is, for its row: steps with value and maximum, and the time that remains."""
+
+import threading
+import time
+from typing import Any
+
+from worker.contract import STEPS
+
+
+class Progress:
+    """Told by the working thread, read by the heartbeat thread."""
+
+    def __init__(self, kind: str) -> None:
+        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in STEPS[kind]]
+        self._current = 0
+        self._started = time.monotonic()
+        self._first_value = 0.0
+        self._details: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._told: dict[str, Any] | None = None
+
+    def step(self, name: str, maximum: float, value: float = 0, unit: str = "") -> None:
+        """A step begins; those before it are done. `value` above 0 is what an earlier attempt had done."""
+        with self._lock:
+            self._current = next(i for i, step in enumerate(self._steps) if step["name"] == name)
+            for before in self._steps[: self._current]:
+                before["maximum"] = before["maximum"] or 1
+                before["value"] = before["maximum"]
+            self._steps[self._current] |= {"value": value, "maximum": maximum, "unit": unit}
+            self._started, self._first_value = time.monotonic(), value
+
+    def advance(self, value: float, **details: Any) -> None:
+        """The current step has come to `value`."""
+        with self._lock:
+            self._steps[self._current]["value"] = value
+            self._details |= details
+
+    def news(self) -> dict[str, Any] | None:
+        """What to write into the row, or None if nothing has changed since it was asked for last."""
+        with self._lock:
+            step = self._steps[self._current]
+            news = {"step": step["name"], "steps": [dict(s) for s in self._steps], **self._details}
+            if news == self._told:
+                return None
+            self._told = news
+            return news | {"remaining_seconds": self._remaining(step)}
+
+    def _remaining(self, step: dict[str, Any]) -> float | None:
+        """Of the current step, at the pace it had so far."""
+        done: float = step["value"] - self._first_value
+        if done <= 0 or step["maximum"] is None:
+            return None
+        pace = (time.monotonic() - self._started) / done
+        left: float = max(step["maximum"] - step["value"], 0)
+        return round(left * pace, 1)

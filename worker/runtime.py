@@ -1,0 +1,39 @@
+"""What a process needs, opened once per process: a forked child never shares its parent's connections."""
+
+import os
+from dataclasses import dataclass
+
+from model_store.blobs import BlobStore, open_store
+from model_store.broker import Broker
+from model_store.database import Database
+from model_store.settings import Settings, get_settings
+
+
+@dataclass(frozen=True)
+class Runtime:
+    settings: Settings
+    database: Database
+    store: BlobStore
+    broker: Broker
+
+
+_opened: dict[int, Runtime] = {}
+
+
+def runtime() -> Runtime:
+    """This process's runtime."""
+    pid = os.getpid()
+    if pid not in _opened:
+        _opened.clear()
+        _opened[pid] = open_runtime(get_settings())
+    return _opened[pid]
+
+
+def open_runtime(settings: Settings, *, pooled: bool = True) -> Runtime:
+    """Connections are made on first use."""
+    return Runtime(
+        settings,
+        Database(settings.resolved_database_url, pooled=pooled),
+        open_store(settings.resolved_store_url),
+        Broker(settings.resolved_redis_url),
+    )

@@ -1,0 +1,76 @@
+"""Checkpoints of a training in the store: each in a folder of its own, the job's row points at the newest."""
+
+import hashlib
+import json
+import logging
+import time
+
+from model_store import layout
+from model_store.errors import CorruptError, StoreError
+from model_store.files import read_file, read_manifest, write_folder
+from model_store.repositories import LeaseRepository
+from worker.engine.training import Checkpoint
+from worker.execution import JobRun, patiently
+from worker.tasks.loading import pack_tensors, unpack_tensors
+
+log = logging.getLogger(__name__)
+FORMAT, VERSION = "ehr-d3pm checkpoint", 1
+TENSORS = "tensors.safetensors"
+
+
+class Checkpoints:
+    """Keeps at most one checkpoint every `checkpoint_seconds`."""
+
+    def __init__(self, run: JobRun, fingerprint: str) -> None:
+        """`fingerprint` identifies what is trained: a checkpoint of anything else is not used."""
+        self.run, self.fingerprint = run, fingerprint
+        self._newest: str | None = None
+        self._saved_at = time.monotonic()
+
+    def newest(self) -> Checkpoint | None:
+        """Where an earlier attempt was, or None: then training starts from the beginning."""
+        pointer = self.run.claim.checkpoint
+        if pointer is None:
+            return None
+        store, folder = self.run.runtime.store, pointer["folder"]
+        try:
+            manifest = read_manifest(store, folder, pointer["sha256"], FORMAT, VERSION)
+            tensors = unpack_tensors(read_file(store, folder, manifest, TENSORS))
+        except (StoreError, CorruptError) as error:
+            log.warning("checkpoint is unusable", extra={"reason": str(error)})
+            return None
+        if manifest["fingerprint"] != self.fingerprint:
+            return None
+        self._newest = folder
+        values = json.loads(manifest["values"])  # as text: a loss may be NaN, which canonical JSON refuses
+        return Checkpoint(tensors, values)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint if it is time for one and this attempt still has the job."""
+        if self.run.should_stop() or time.monotonic() - self._saved_at < self.run.runtime.settings.checkpoint_seconds:
+            return
+        claim, store = self.run.claim, self.run.runtime.store
+        step = int(checkpoint.values["step"])
+        folder = f"{layout.checkpoint_folder(claim.job_id)}/a{claim.attempt:d}-{step:d}"
+        self.run.own_folders.append(folder)
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "values": json.dumps(checkpoint.values),
+        }
+        sha256 = write_folder(store, folder, {TENSORS: pack_tensors(checkpoint.tensors)}, manifest)
+
+        def point() -> None:
+            with self.run.runtime.database.session_scope() as session:
+                LeaseRepository(session).save_checkpoint(claim, {"folder": folder, "sha256": sha256, "step": step})
+
+        patiently(point)
+        self.run.own_folders.remove(folder)  # the row points at it now: whoever has the job next may go on from it
+        if self._newest is not None and self._newest != folder:
+            store.delete_folder(self._newest)
+        self._newest, self._saved_at = folder, time.monotonic()
+
+
+def fingerprint_of(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,255 @@
+"""Generate a cohort in parts that any number of workers make; a later attempt makes only the missing ones."""
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from model_store import layout
+from model_store.broker import BrokerError
+from model_store.bundles import Bundle
+from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
+from model_store.errors import JobCancelledError, LeaseLostError, RequestError
+from model_store.files import MANIFEST
+from model_store.ids import JOB, new_id
+from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
+from model_store.tables import Cohort, Job, Model
+from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
+from worker.engine.generators import Generator, SampleRequest
+from worker.engine.generators.protocol import CHUNK
+from worker.execution import JobRun, Outcome, new_worker_name, patiently
+from worker.heart import Heart, StopSign
+from worker.runtime import Runtime
+from worker.tasks.loading import condition_of, model_of
+
+WAIT_SECONDS = 0.2  # between looks at parts that other workers are making
+MOST_HELPERS = 16
+# what a generator does with a condition when it has no choice of methods
+METHOD_OF = {"d3pm": "langevin", "independent": "exact"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model and what to draw from it."""
+
+    row: Model
+    bundle: Bundle
+    generator: Generator
+    payload: GeneratePayload
+
+    def request(self, part: PartClaim) -> SampleRequest:
+        """The engine's request for one part. A part is whole chunks, and a chunk is the same whoever draws it."""
+        _, condition = condition_of(self.payload.conditions, self.bundle.vocabulary)
+        values: dict[str, Any] = {
+            "n": part.n_records,
+            "seed": self.payload.seed,
+            "condition": condition,
+            "strength": self.payload.strength,
+            "steps": self.payload.steps,
+            "first_chunk": part.first_record // CHUNK,
+        }
+        if "method" in {field.name for field in fields(SampleRequest)}:
+            values["method"] = self.payload.method
+        elif self.payload.method not in ("auto", METHOD_OF.get(self.row.generator)):
+            raise RequestError(
+                f"a '{self.row.generator}' model meets conditions by '{METHOD_OF.get(self.row.generator)}',"
+                f" not by '{self.payload.method}'"
+            )
+        return SampleRequest(**values)
+
+
+def generate(run: JobRun) -> Outcome:
+    """Load, draw all parts, store the manifest."""
+    run.progress.step("load", maximum=1)
+    source = _source(run.runtime, run.claim.owner, run.claim.payload)
+    job_id, n = run.claim.job_id, source.payload.n
+    done = _prepare_parts(run, n)
+    run.progress.step("generate", n, done, "records")
+    _ask_for_help(run.runtime, job_id)
+    while True:
+        run.check()
+        part = _claim_part(run.runtime, job_id, run.claim.worker)
+        if part is not None:
+            _make_part(run.runtime, source, part, run)
+        elif _done_records(run.runtime, job_id) == n:
+            break
+        else:
+            time.sleep(WAIT_SECONDS)  # others are at work on the last parts, or their leases are running out
+            run.progress.advance(_done_records(run.runtime, job_id))
+    run.progress.step("store", maximum=1)
+    return _store(run, source)
+
+
+def take_parts_of(runtime: Runtime, job_id: str) -> None:
+    """Help with someone else's generate job for as long as there are parts to take."""
+    with runtime.database.read_scope() as session:
+        job = session.get(Job, job_id)
+    if job is None or job.state != "running":
+        return
+    source: Source | None = None
+    while (part := _claim_part(runtime, job_id, new_worker_name())) is not None:
+        source = source or _source(runtime, job.owner, job.payload)
+        try:
+            _make_part(runtime, source, part)
+        except (LeaseLostError, JobCancelledError):
+            return
+
+
+def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source:
+    checked = GeneratePayload.model_validate(payload)
+    return Source(*model_of(runtime, owner, checked.model_id), checked)
+
+
+def _prepare_parts(run: JobRun, n: int) -> int:
+    """Make the part rows or find those of an earlier attempt; returns how many records are already there."""
+    part_records = max(run.runtime.settings.part_records // CHUNK, 1) * CHUNK
+
+    def prepare() -> int:
+        with run.runtime.database.session_scope() as session:
+            LeaseRepository(session).check(run.claim)
+            cohorts = CohortRepository(session)
+            cohorts.ensure_parts(run.claim.job_id, n, part_records)
+            for part in cohorts.parts(run.claim.job_id):
+                if part.state == "done" and not (part.blob and run.runtime.store.exists(part.blob)):
+                    cohorts.forget_part(part.job_id, part.number)
+            return cohorts.done_records(run.claim.job_id)
+
+    return patiently(prepare)
+
+
+def _ask_for_help(runtime: Runtime, job_id: str) -> None:
+    with runtime.database.read_scope() as session:
+        open_parts = sum(part.state != "done" for part in CohortRepository(session).parts(job_id))
+    try:
+        for _ in range(min(open_parts - 1, MOST_HELPERS)):
+            runtime.broker.send(HELP_TASK, QUEUES["generate"], job_id)
+    except BrokerError:
+        return  # then this worker makes all parts by itself
+
+
+def _claim_part(runtime: Runtime, job_id: str, worker: str) -> PartClaim | None:
+    def claim() -> PartClaim | None:
+        with runtime.database.session_scope() as session:
+            return CohortRepository(session).claim_part(job_id, worker, runtime.settings.lease_seconds)
+
+    return patiently(claim)
+
+
+def _done_records(runtime: Runtime, job_id: str) -> int:
+    def look() -> int:
+        with runtime.database.read_scope() as session:
+            return CohortRepository(session).done_records(job_id)
+
+    return patiently(look)
+
+
+def _make_part(runtime: Runtime, source: Source, part: PartClaim, run: JobRun | None = None) -> None:
+    """Draw a part and put it into the store, keeping its lease meanwhile."""
+    sign = StopSign()
+    before = _done_records(runtime, part.job_id)
+
+    def beat() -> bool:
+        with runtime.database.session_scope() as session:
+            return CohortRepository(session).renew_part(part, runtime.settings.lease_seconds)
+
+    def on_progress(done: int, _: int) -> None:
+        sign.check()
+        if run is not None:
+            run.check()
+            run.progress.advance(before + done)
+
+    # A job's own heart ends the process when it must; for a helper this one does.
+    heart = Heart(runtime.settings, sign, beat, None if run is not None else lambda: None)
+    heart.start()
+    blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
+    try:
+        records = source.generator.sample(source.request(part), on_progress)
+        data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary)
+        runtime.store.write(blob, data)
+        patiently(lambda: _finish_part(runtime, part, blob, data))
+    except BaseException as error:
+        runtime.store.delete(blob)
+        if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
+            _free_part(runtime, part)
+        raise
+    finally:
+        heart.stop()
+
+
+def _finish_part(runtime: Runtime, part: PartClaim, blob: str, data: bytes) -> None:
+    with runtime.database.session_scope() as session:
+        CohortRepository(session).finish_part(part, blob, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def _free_part(runtime: Runtime, part: PartClaim) -> None:
+    try:
+        with runtime.database.session_scope() as session:
+            CohortRepository(session).free_part(part)
+    except LeaseLostError:
+        return  # already someone else's, or gone with its job
+
+
+def _store(run: JobRun, source: Source) -> Outcome:
+    with run.runtime.database.read_scope() as session:
+        rows = CohortRepository(session).parts(run.claim.job_id)
+    parts = [
+        {
+            "number": row.number,
+            "blob": row.blob,
+            "sha256": row.sha256,
+            "bytes": row.bytes,
+            "first_record": row.first_record,
+            "n_records": row.n_records,
+        }
+        for row in rows
+    ]
+    model = {
+        "id": source.row.id,
+        "generator": source.row.generator,
+        "manifest_hash": source.row.manifest_hash,
+        "dataset_id": source.row.dataset_id,
+        "data_hash": source.bundle.details.get("data_hash"),
+        "holdout_share": source.bundle.details.get("holdout_share"),
+    }
+    request = source.payload.stored()
+    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts)
+    folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
+    run.own_folders.append(folder)
+    manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)
+    told = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
+    evaluate_id = new_id(JOB) if source.payload.evaluate else None
+
+    def add_rows(session: Session) -> None:
+        CohortRepository(session).add(
+            Cohort(
+                job_id=run.claim.job_id,
+                owner=run.claim.owner,
+                model_id=source.row.id,
+                dataset_id=source.row.dataset_id,
+                n_records=source.payload.n,
+                prefix=folder,
+                manifest_hash=manifest_hash,
+                manifest=told | {"n_parts": len(parts)},
+            )
+        )
+        if evaluate_id is not None:
+            _submit_evaluation(session, run, evaluate_id)
+
+    result = {"cohort_id": run.claim.job_id, "records": source.payload.n, "evaluate_job_id": evaluate_id}
+    return Outcome(result, add_rows, keep=[folder, *(str(part["blob"]) for part in parts)])
+
+
+def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:
+    """In the transaction that makes the cohort visible: it is measured whatever happens next."""
+    payload = EvaluatePayload(cohort_job_id=run.claim.job_id)
+    JobRepository(session).submit(
+        run.claim.owner,
+        "evaluate",
+        *route_of("evaluate"),
+        payload.stored(),
+        run.runtime.settings.max_attempts,
+        job_id=job_id,
+    )

@@ -1,0 +1,134 @@
+"""Train a generator: dataset in, model bundle out."""
+
+import json
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from model_store import layout
+from model_store.bundles import Bundle, save_bundle
+from model_store.datasets import StoredDataset
+from model_store.errors import DataError, JobCancelledError
+from model_store.repositories import ModelRepository
+from model_store.tables import Model
+from worker.contract import TrainPayload
+from worker.engine.config import preset
+from worker.engine.errors import TrainingStopped
+from worker.engine.generators import FitRequest, Generator, generator_named
+from worker.engine.training import Hooks, Progress
+from worker.execution import JobRun, Outcome
+from worker.tasks.checkpoints import Checkpoints, fingerprint_of
+from worker.tasks.loading import as_records, dataset_of, pack_tensors, plain
+
+# Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
+CHECKPOINT_STEPS = 20
+
+
+def train(run: JobRun) -> Outcome:
+    """Load, fit, store."""
+    payload = TrainPayload.model_validate(run.claim.payload)
+    run.progress.step("load", maximum=1)
+    dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
+    settings = resolved_settings(payload)
+    generator = _fit(run, payload, dataset, settings)
+    run.check()
+    run.progress.step("store", maximum=1)
+    return _store(run, payload, dataset, generator, settings)
+
+
+def resolved_settings(payload: TrainPayload) -> dict[str, Any]:
+    """The preset with the request's changes."""
+    base = {} if payload.preset is None else preset(payload.preset).model_dump()
+    return _merged(base, payload.settings)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in changes.items():
+        old = merged.get(name)
+        other_kind = (
+            isinstance(value, dict) and isinstance(old, dict) and value.get("kind", old.get("kind")) != old.get("kind")
+        )
+        if isinstance(value, dict) and isinstance(old, dict) and not other_kind:
+            merged[name] = _merged(old, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
+    known = (dataset.data_hash, json.dumps(settings, sort_keys=True), str(payload.seed), payload.generator)
+    checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
+    train_set = as_records(dataset.split("train", payload.holdout_share))
+    holdout = as_records(dataset.split("holdout", payload.holdout_share))
+    if len(train_set) == 0:
+        raise DataError("the train split of this dataset is empty")
+    resume_from = checkpoints.newest()
+    started = False
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            run.progress.step("train", progress.total_steps, progress.step, "batches")
+        run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
+
+    hooks = Hooks(on_progress, checkpoints.save, run.should_stop)
+    request = FitRequest(
+        train_set,
+        holdout if len(holdout) else None,
+        _with_checkpoints(payload.generator, settings),
+        payload.seed,
+        run.runtime.settings.device,
+        hooks,
+        resume_from,
+    )
+    try:
+        return generator_named(payload.generator).fit(request)
+    except TrainingStopped:
+        run.check()
+        raise JobCancelledError("the job was asked to stop") from None
+
+
+def _with_checkpoints(generator: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Offer a checkpoint every few steps; it changes nothing about the result."""
+    if generator != "d3pm" or settings.get("training", {}).get("checkpoint_every") is not None:
+        return settings
+    return _merged(settings, {"training": settings.get("training", {}) | {"checkpoint_every": CHECKPOINT_STEPS}})
+
+
+def _store(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, settings: dict[str, Any]
+) -> Outcome:
+    state = generator.state()
+    folder = layout.model_folder(payload.model_id, run.claim.attempt)
+    run.own_folders.append(folder)
+    details = {
+        "dataset_id": payload.dataset_id,
+        "data_hash": dataset.data_hash,
+        "seed": payload.seed,
+        "preset": payload.preset,
+        "settings": plain(settings),
+        "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
+        "curve": plain(state.config.get("curve", [])),
+    }
+    bundle = Bundle(pack_tensors(state.tensors), plain(state.config), dataset.vocabulary, details)
+    manifest_hash = save_bundle(run.runtime.store, folder, bundle)
+
+    def add_rows(session: Session) -> None:
+        ModelRepository(session).add(
+            Model(
+                id=payload.model_id,
+                owner=run.claim.owner,
+                name=payload.name,
+                job_id=run.claim.job_id,
+                dataset_id=payload.dataset_id,
+                generator=payload.generator,
+                prefix=folder,
+                manifest_hash=manifest_hash,
+                n_codes=len(dataset.vocabulary),
+                details=details | {"vocabulary_hash": dataset.vocabulary.hash},
+            )
+        )
+
+    return Outcome({"model_id": payload.model_id}, add_rows, keep=[folder])
