@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo serve test check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -15,8 +15,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 setup: $(VENV)/installed ## create .venv with everything in it
 
-demo: setup ## train on the simulated population, generate, and show how good it is (about 2 minutes)
-	$(BIN)/python -m worker.demo
+demo: setup ## start everything, train on a simulated population, generate, show the reports (a few minutes)
+	$(BIN)/ehr-d3pm demo
+
+serve: setup ## start everything on http://127.0.0.1:8000 and keep running
+	$(BIN)/ehr-d3pm serve
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest

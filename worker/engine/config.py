@@ -62,7 +62,7 @@ class TrainingConfig(Config):
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
     weight_decay: float = Field(0.25, ge=0)
     pairwise_decay: float = Field(4.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
-    second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0005")
+    second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
     gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)
     auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
