@@ -65,6 +65,17 @@ def test_resuming_in_the_middle_of_an_epoch_changes_nothing() -> None:
         assert torch.equal(tensor, resumed.state().tensors[name]), name
 
 
+def test_the_order_of_a_checkpoints_tensors_does_not_matter() -> None:
+    """A file format may sort them by name; resuming goes by name, too."""
+    train = population(300)
+    kept: list[Checkpoint] = []
+    whole = D3PMGenerator.fit(FitRequest(train, None, settings(epochs=3), hooks=Hooks(on_checkpoint=kept.append)))
+    shuffled = Checkpoint(dict(sorted(kept[0].tensors.items(), reverse=True)), kept[0].values)
+    resumed = D3PMGenerator.fit(FitRequest(train, None, settings(epochs=3), checkpoint=shuffled))
+    for name, tensor in whole.state().tensors.items():
+        assert torch.equal(tensor, resumed.state().tensors[name]), name
+
+
 def test_a_checkpoint_is_plain_tensors_and_json() -> None:
     kept: list[Checkpoint] = []
     D3PMGenerator.fit(FitRequest(population(200), None, settings(epochs=1), hooks=Hooks(on_checkpoint=kept.append)))
