@@ -81,7 +81,7 @@ def test_schemathesis_finds_no_server_error(fuzzed: Front) -> None:
 
 def _fuzz(operation: Any, failures: list[str]) -> None:
     @settings(
-        max_examples=4,
+        max_examples=10,
         deadline=None,
         database=None,
         derandomize=True,
