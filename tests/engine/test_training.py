@@ -201,3 +201,12 @@ def test_progress_counts_every_batch() -> None:
     assert {p.total_steps for p in seen} == {6}
     assert [p.epoch for p in seen] == [1, 1, 1, 2, 2, 2]
     assert all(math.isfinite(p.loss) for p in seen)
+
+
+@pytest.mark.parametrize(("records", "steps"), [(40, 1), (640, 10), (10_000, 50)])
+def test_few_records_get_small_batches_unless_told_otherwise(records: int, steps: int) -> None:
+    """A thousand records in batches of a thousand would be one step an epoch, and nothing would be learned."""
+    seen = []
+    request = {"timesteps": 20, "denoiser": SMALL, "training": {"epochs": 1}}
+    D3PMGenerator.fit(FitRequest(population(records), None, request, hooks=Hooks(on_progress=seen.append)))
+    assert seen[-1].total_steps == steps

@@ -55,7 +55,11 @@ class TrainingConfig(Config):
     """How weights are found."""
 
     epochs: int = Field(50, ge=1)
-    batch_size: int = Field(1024, ge=1)
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="records in a step; None is 1,024, or fewer where an epoch would have less than 50 steps",
+    )
     learning_rate: float = Field(3e-3, gt=0)
     schedule: Literal["cosine", "exponential"] = "cosine"
     warmup_steps: int = Field(150, ge=0, description="steps of linear warm-up before the cosine")

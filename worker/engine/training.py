@@ -113,7 +113,8 @@ class Trainer:
     def _batches_per_epoch(self, train: Records) -> tuple[int, int]:
         if len(train) == 0 or len(train.indices) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
-        batch_size = min(self.config.batch_size, len(train))
+        automatic = max(min(1024, len(train) // 50), 64) // self.world * self.world
+        batch_size = min(automatic if self.config.batch_size is None else self.config.batch_size, len(train))
         if batch_size % self.world:
             raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {self.world} processes")
         return batch_size, len(train) // batch_size  # the few records left over change with every epoch's order
