@@ -110,6 +110,7 @@ async def run_load(
     load = Load()
     first = Client(load, *address, model_id)
     await first.submit()  # so that there is something to poll
+    await first.connection.close()  # it would be idle for longer than the server keeps it
     start = time.perf_counter()
     work: list[Any] = [_tell(start, seconds, progress)]
     for i in range(clients):

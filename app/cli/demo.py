@@ -33,8 +33,8 @@ class Sizes:
 def demo(
     data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
     records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
-    epochs: Annotated[int, typer.Option(help="passes over them")] = 12,
-    cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 5_000,
+    epochs: Annotated[int, typer.Option(help="passes over them")] = 10,
+    cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 3_000,
     code: Annotated[str, typer.Option(help="the rare code to ask for (default: cystic fibrosis)")] = RARE_CODE,
 ) -> None:
     """Start the service, learn from a simulated population, generate two cohorts and show how good they are."""
