@@ -140,7 +140,7 @@ def speed_against_paper(train: Records, quick: bool, figures: Figures) -> None:
     """Training throughput of both networks on the same records, in one run."""
     batches = 5 if quick else 40
     ours = PRESETS["fast"].model_dump()
-    fast = training_speed(train, ours, 256 if quick else 1024, batches)
+    fast = training_speed(train, ours, 256 if quick else 512, batches)
     # Its cost per record does not depend on the batch; a small one keeps activations within memory.
     paper = training_speed(train, PRESETS["paper-mimic"].model_dump(), 4 if quick else 16, 1 if quick else 3)
     show(

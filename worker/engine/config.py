@@ -54,18 +54,18 @@ class SparseConfig(Config):
 class TrainingConfig(Config):
     """How weights are found."""
 
-    epochs: int = Field(50, ge=1)
+    epochs: int = Field(40, ge=1)
     batch_size: int | None = Field(
         None,
         ge=1,
-        description="records in a step; None is 1,024, or fewer where an epoch would have less than 50 steps",
+        description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
     )
-    learning_rate: float = Field(3e-3, gt=0)
+    learning_rate: float = Field(2e-3, gt=0)
     schedule: Literal["cosine", "exponential"] = "cosine"
-    warmup_steps: int = Field(150, ge=0, description="steps of linear warm-up before the cosine")
+    warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
-    weight_decay: float = Field(0.25, ge=0)
-    pairwise_decay: float = Field(4.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
+    weight_decay: float = Field(0.2, ge=0)
+    pairwise_decay: float = Field(3.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
     second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
     gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)

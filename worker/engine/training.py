@@ -113,7 +113,7 @@ class Trainer:
     def _batches_per_epoch(self, train: Records) -> tuple[int, int]:
         if len(train) == 0 or len(train.indices) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
-        automatic = max(min(1024, len(train) // 50), 64) // self.world * self.world
+        automatic = max(min(512, len(train) // 50), 64) // self.world * self.world
         batch_size = min(automatic if self.config.batch_size is None else self.config.batch_size, len(train))
         if batch_size % self.world:
             raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {self.world} processes")
