@@ -197,6 +197,9 @@ def _client(context: typer.Context) -> Client:
 def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> None:
     if wait:
         job = wait_with_bars(client, job)
+        evaluation = (job["result"] or {}).get("evaluate_job_id")
+        if evaluation is not None:  # a cohort without its report is half the answer
+            wait_with_bars(client, client.job(evaluation))
     if as_json:
         print_json(job)
     else:
