@@ -66,7 +66,7 @@ def test_the_commands_of_the_readme(service: tuple[str, Path]) -> None:
     environment = os.environ | {"EHR_D3PM_URL": url, "PATH": f"{BIN}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
     ids = Ids()
-    for line in "\n".join(blocks("sh")).splitlines():
+    for line in filter(None, "\n".join(blocks("sh")).splitlines()):
         if line.startswith("curl") and "/reports/" in line:  # the job before it was only just submitted
             with Client(url) as client:
                 client.wait(client.job(ids.newest["job"]))

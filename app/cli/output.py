@@ -84,7 +84,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     """A table on standard output; `right` are the columns of numbers."""
     table = Table(title=title or None, title_justify="left")
     for position, name in enumerate(header):
-        table.add_column(name, justify="right" if position in right else "left", overflow="fold")
+        table.add_column(name, justify="right" if position in right else "left", overflow="fold", no_wrap=position == 0)
     for row in rows:
         table.add_row(*row)
     console.print(table)
