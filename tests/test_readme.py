@@ -57,7 +57,7 @@ class Ids:
 
     def read(self, output: str) -> None:
         for kind in ("ds", "mdl", "job"):
-            if found := re.findall(rf"\b{kind}_\w+", output):
+            if found := re.findall(rf"\b{kind}_[0-9a-f]{{32}}\b", output):
                 self.newest[kind] = found[0]
 
 
