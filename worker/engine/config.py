@@ -70,6 +70,12 @@ class TrainingConfig(Config):
     gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)
     auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
+    context_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="records of a batch that are also shown as a condition shows them (absorbing noise)",
+    )
     time_sampling: Literal["importance", "power"] = Field(
         "power", description="how t is drawn: p(t) proportional to t^-1/2, or by the size of its loss so far"
     )
