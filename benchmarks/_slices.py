@@ -35,7 +35,9 @@ def slices(records: Records, vocabulary: list[str]) -> list[Slice]:
     np.fill_diagonal(together, 0)
     together = np.triu(together)
     found: list[tuple[int, ...]] = [(int(np.abs(prevalence - p).argmin()),) for p in CODE_PREVALENCES]
-    found += [tuple(map(int, np.unravel_index(np.abs(together - p).argmin(), together.shape))) for p in PAIR_PREVALENCES]
+    found += [
+        tuple(map(int, np.unravel_index(np.abs(together - p).argmin(), together.shape))) for p in PAIR_PREVALENCES
+    ]
     shares = [prevalence[codes[0]] if len(codes) == 1 else together[codes] for codes in found]
     return [
         Slice(" + ".join(vocabulary[c] for c in codes), Condition.of(records.n_codes, all_of=codes), float(share))

@@ -158,7 +158,10 @@ class Trainer:
         x_t = self.noise.q_sample(x_start, t, self.generator)
         contexts = self._draw_contexts(x_start)
         mine = slice(self.rank, None, self.world)
-        with self._precision(), seeded(self.seed, self.step, self.rank):  # dropout draws from torch's global generator
+        with (
+            precision(self.device),
+            seeded(self.seed, self.step, self.rank),
+        ):  # dropout draws from torch's global generator
             l_t, objective, context_loss = self.objective(
                 x_start[mine], x_t[mine], t[mine], None if contexts is None else contexts.share(mine)
             )
@@ -181,11 +184,6 @@ class Trainer:
         if not self.noise.reveals or rows == 0:
             return None
         return Contexts.draw(x_start[:rows], self.generator)
-
-    def _precision(self) -> AbstractContextManager[None]:
-        if self.device.type == "cuda":
-            return torch.autocast("cuda", dtype=torch.bfloat16)
-        return nullcontext()
 
     def _gather(self, t: Tensor, l_t: Tensor) -> tuple[Tensor, Tensor]:
         """The times and losses of all processes, so that their time samplers stay the same."""
@@ -238,7 +236,7 @@ class Trainer:
         self._load_weights(self.average)
         sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
         generator = torch.Generator(self.device).manual_seed(self.seed)
-        with self._precision():
+        with precision(self.device):
             elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
         self._load_weights(current)
         if self.world > 1:  # every process must come to the same decision
@@ -331,6 +329,13 @@ def _decay_groups(weights: dict[str, nn.Parameter], config: TrainingConfig) -> l
         decay = config.pairwise_decay if pairwise else config.weight_decay if weight.ndim > 1 else 0.0
         groups.setdefault(decay, []).append(weight)
     return [{"params": params, "weight_decay": decay} for decay, params in groups.items()]
+
+
+def precision(device: torch.device) -> AbstractContextManager[None]:
+    """Products in bfloat16 on CUDA; everything in float32 elsewhere."""
+    if device.type == "cuda":
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return nullcontext()
 
 
 def resolve_device(name: str) -> torch.device:

@@ -30,7 +30,7 @@ from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
-from worker.engine.training import Trainer, resolve_device, seeded
+from worker.engine.training import Trainer, precision, resolve_device, seeded
 
 STATE_VERSION = 2
 # Network calls for each record: measured in benchmarks.conditional, more calls give no better cohorts.
@@ -106,9 +106,10 @@ class D3PMGenerator(Generator):
             if request.targets:
                 raise ConfigError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
             draw = self._draw_guided
-        return sample_in_chunks(
-            request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
-        )
+        with precision(self.device):
+            return sample_in_chunks(
+                request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
+            )
 
     def steps_of(self, request: SampleRequest) -> int:
         """Network calls for each record."""
