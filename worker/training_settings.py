@@ -1,4 +1,4 @@
-"""What the settings of a training mean: a preset with changes. Imports no mathematics, so that the API can refuse settings
+"""What the settings of a training mean: a preset with changes. Imports no mathematics: the API refuses wrong settings
 before a job is made of them."""
 
 from typing import Any
