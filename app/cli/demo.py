@@ -1,5 +1,7 @@
 """`ehr-d3pm demo`: the whole way, from an upload to reports, on a simulated population."""
 
+from __future__ import annotations
+
 import socket
 import subprocess
 import sys
@@ -7,15 +9,18 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.output import Exit, console, fail, print_table
 from app.cli.progress import wait_with_bars
 from app.cli.running import api_command, settings_with
-from app.cli.work import show_report
+from app.cli.work import show_estimate, show_report
 from app.client import ApiError, Client, UnreachableError
+
+if TYPE_CHECKING:
+    from worker.embedded import Supervisor
 
 READY_SECONDS = 90
 RARE_CODE = "ICD10CM:E84"
@@ -28,6 +33,19 @@ class Sizes:
     records: int
     epochs: int
     cohort: int
+
+
+class WatchfulClient(Client):
+    """Whenever it looks at a job it has what has ended meanwhile started again: nobody else would, and a job without a
+    worker waits for ever. In the caller's thread, because children end with the thread that started them."""
+
+    def __init__(self, url: str, service: Supervisor) -> None:
+        super().__init__(url)
+        self._service = service
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        self._service.watch_once()
+        return super().job(job_id)
 
 
 def demo(
@@ -43,7 +61,7 @@ def demo(
     start = time.perf_counter()
     settings = settings_with(data_dir=data_dir, host="127.0.0.1", port=_free_port())
     service = embedded.Supervisor(settings, api_command(settings, "error"))
-    with service, Client(f"http://{settings.host}:{settings.port}") as client:
+    with service, WatchfulClient(f"http://{settings.host}:{settings.port}", service) as client:
         _wait_until_ready(client)
         reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
     console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
@@ -57,8 +75,11 @@ def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
     train = wait_with_bars(client, client.train(dataset_id, name="demo", preset="fast", settings=settings), "train")
     model_id = train["result"]["model_id"]
     plain = _cohort(client, "generate", model_id, sizes.cohort, [])
+    expected = client.estimate(model_id, sizes.cohort, all_of=[code])
     asked = _cohort(client, f"with {code}"[:16], model_id, sizes.cohort, [code])
     _show_dataset(client.dataset(dataset_id), code, client)
+    console.print(f"\nWhat {sizes.cohort:,} records with {code} were expected to take", style="bold")
+    show_estimate(expected)
     console.print("\nUnconditional cohort", style="bold")
     show_report(client.report(plain))
     console.print(f"\nCohort asked for {code}", style="bold")

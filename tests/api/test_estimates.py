@@ -37,11 +37,11 @@ COSTS: dict[str, Any] = {
 
 
 def rows() -> list[list[int]]:
-    """Of 1,000: everyone E10, half E11, 100 E84 without E11, 5 of these 25000; 25001 only without E84; nobody 4019."""
+    """Of 1,000: all E10; less than half E11; of the others 150 E84, ten of them 25000, the rest 25001; none 4019."""
     made = []
     for i in range(1000):
         codes = [E10]
-        if i % 2:
+        if i % 2 and i > 100:
             codes.append(E11)
         elif i < 200:
             codes += [E84] + ([D250] if i < 10 else [])
@@ -111,7 +111,7 @@ def test_fewer_than_eleven_satisfy_it(caller: Caller) -> None:
     model = trained(caller)
     few = asked(caller, model, conditions={"all_of": ["ICD9DX:25000"]}).json()
     assert few["support"] == {"seen": "fewer than 11", "records": None}
-    # "nobody has both" would tell of the five with 25000 that they lack 4019
+    # "nobody has both" would tell of the few with 25000 that they lack 4019
     none = asked(caller, model, conditions={"all_of": ["ICD9DX:25000", "ICD9DX:4019"]}).json()
     assert none["support"] == few["support"]
     assert "perhaps none" in none["warnings"][0]
@@ -125,7 +125,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         "unknown-code",
         {"any_of": [["ICD10CM:E11"]]},
     ),
-    ({"all_of": ["ICD10CM:E11", "ICD10CM:E10"], "none_of": ["ICD10CM:E10"]}, "bad-condition", {"all_of": ["ICD10CM:E11", "ICD10CM:E10"]}),
+    ({"all_of": ["ICD10CM:E11"], "none_of": ["ICD10CM:E11"]}, "bad-condition", {"none_of": ["ICD10CM:E11"]}),
     ({"all_of": ["ICD10CM:E99"]}, "unknown-code", {}),
 ]  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_neither_a_difference_nor_a_rest_can_be_solved_for(inner: int, total: in
         differences = range(max(around[0] - within[-1], 0), around[-1] - within[0] + 1)
         assert 0 in differences or differences[-1] >= SMALLEST_SHOWN
         rest = {total - count for count in around}
-        assert min(rest) >= SMALLEST_SHOWN or rest >= set(range(SMALLEST_SHOWN))
+        assert min(rest) >= SMALLEST_SHOWN or 0 in rest
 
 
 def test_rounded_counts_ascend() -> None:
