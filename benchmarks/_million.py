@@ -15,7 +15,7 @@ import torch
 from app.client import Client
 from benchmarks.service import free_port, peak_rss_mib, tree
 from model_store import layout
-from model_store.blobs import BlobStore, open_store
+from model_store.blobs import open_store
 from model_store.bundles import Bundle, save_bundle
 from model_store.database import Database
 from model_store.ids import DATASET, JOB, MODEL, new_id
@@ -60,8 +60,9 @@ def measure_each(
     sizes: list[int], workers: int = 2, model: Generator | None = None, progress: Progress = lambda *_: None
 ) -> list[Measured]:
     """The same for several sizes, each with fresh workers: what a process has held before would count."""
-    generator = untrained() if model is None else model
-    return [_measure_one(size, workers, generator, progress) for size in sizes]
+    threads = max((os.cpu_count() or 1) // workers, 1)
+    bundle = _bundle(untrained() if model is None else model, threads)
+    return [_measure_one(size, workers, bundle, threads, progress) for size in sizes]
 
 
 def untrained() -> Generator:
@@ -73,12 +74,12 @@ def untrained() -> Generator:
     return D3PMGenerator(preset("fast"), torch.from_numpy(prevalence), torch.from_numpy(shares))
 
 
-def _measure_one(records: int, workers: int, generator: Generator, progress: Progress) -> Measured:
+def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progress: Progress) -> Measured:
     with tempfile.TemporaryDirectory(prefix="ehrbench", ignore_cleanup_errors=True) as folder:
         settings = Settings(data_dir=Path(folder), port=free_port())
-        with _service(settings, workers) as processes, Client(f"http://127.0.0.1:{settings.port}") as client:
+        with _service(settings, workers, threads) as processes, Client(f"http://127.0.0.1:{settings.port}") as client:
             _wait_until_ready(client)
-            model_id = _stored(settings, generator)
+            model_id = _stored(settings, bundle)
             expected = client.estimate(model_id, records)["seconds"]
             start = time.perf_counter()
             job = client.generate(model_id, records, evaluate=False)
@@ -91,16 +92,15 @@ def _measure_one(records: int, workers: int, generator: Generator, progress: Pro
 
 
 @contextmanager
-def _service(settings: Settings, workers: int) -> Iterator[list[Child]]:
-    """The embedded service; every worker has one thread, so that they do not take each other's cores."""
+def _service(settings: Settings, workers: int, threads: int) -> Iterator[list[Child]]:
+    """The embedded service with more workers; none takes more threads than its share of the cores."""
     command = [sys.executable, "-m", "app.cli", "api", "--port", str(settings.port), "--log-level", "error"]
-    threads = str(max((os.cpu_count() or 1) // workers, 1))
     before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads  # the supervisor's children inherit it
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # the children inherit it
     started: list[Child] = []
     try:
         with Supervisor(settings, command) as supervisor:
-            environment = supervisor.environment() | {"OMP_NUM_THREADS": threads}
+            environment = supervisor.environment()
             for number in range(1, workers):
                 log = settings.resolved_data_dir / f"worker{number}.log"
                 child = Child("another worker", [sys.executable, "-m", "worker"], environment, log)
@@ -127,27 +127,31 @@ def _wait_until_ready(client: Client) -> None:
     raise RuntimeError("the service did not become ready")
 
 
-def _stored(settings: Settings, generator: Generator) -> str:
-    """The generator as a training would have left it, its costs measured here and now."""
+def _bundle(generator: Generator, threads: int) -> Bundle:
+    """The generator as a training would leave it, its costs measured with the threads that the workers will have."""
     state = generator.state()
-    n_codes = int(state.tensors["prevalence"].shape[0])
-    vocabulary = Vocabulary(tuple(f"SIM:{number:04d}" for number in range(n_codes)))
-    store: BlobStore = open_store(settings.resolved_store_url)
+    vocabulary = Vocabulary(tuple(f"SIM:{number:04d}" for number in range(len(state.tensors["prevalence"]))))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    costs = measured_costs(state, vocabulary, 0, resident_bytes())
+    torch.set_num_threads(before)
+    return Bundle(pack_tensors(state.tensors), plain(state.config), vocabulary, {"seed": 0, "costs": costs})
+
+
+def _stored(settings: Settings, bundle: Bundle) -> str:
     model_id = new_id(MODEL)
     folder = layout.model_folder(model_id, 1)
-    details = {"seed": 0, "costs": measured_costs(state, vocabulary, 0, resident_bytes())}
-    bundle = Bundle(pack_tensors(state.tensors), plain(state.config), vocabulary, details)
     row = Model(
         id=model_id,
         owner=OWNER,
         name="benchmark",
         job_id=new_id(JOB),
         dataset_id=new_id(DATASET),
-        generator=generator.name,
+        generator=bundle.config["generator"],
         prefix=folder,
-        manifest_hash=save_bundle(store, folder, bundle),
-        n_codes=n_codes,
-        details=details,
+        manifest_hash=save_bundle(open_store(settings.resolved_store_url), folder, bundle),
+        n_codes=len(bundle.vocabulary),
+        details=bundle.details,
     )
     database = Database(settings.resolved_database_url, pooled=False)
     with database.session_scope() as session:

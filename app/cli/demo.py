@@ -1,15 +1,14 @@
 """`ehr-d3pm demo`: the whole way, from an upload to reports, on a simulated population."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +17,6 @@ from app.cli.progress import wait_with_bars
 from app.cli.running import api_command, settings_with
 from app.cli.work import show_estimate, show_report
 from app.client import ApiError, Client, UnreachableError
-
-if TYPE_CHECKING:
-    from worker.embedded import Supervisor
 
 READY_SECONDS = 90
 RARE_CODE = "ICD10CM:E84"
@@ -36,15 +32,15 @@ class Sizes:
 
 
 class WatchfulClient(Client):
-    """Whenever it looks at a job it has what has ended meanwhile started again: nobody else would, and a job without a
-    worker waits for ever. In the caller's thread, because children end with the thread that started them."""
+    """Whenever it looks at a job it first has what has ended started again: nobody else would, and a job without a worker
+    waits for ever. In the caller's thread, because the service's processes end with the thread that started them."""
 
-    def __init__(self, url: str, service: Supervisor) -> None:
+    def __init__(self, url: str, keep_running: Callable[[], None]) -> None:
         super().__init__(url)
-        self._service = service
+        self._keep_running = keep_running
 
     def job(self, job_id: str) -> dict[str, Any]:
-        self._service.watch_once()
+        self._keep_running()
         return super().job(job_id)
 
 
@@ -61,7 +57,7 @@ def demo(
     start = time.perf_counter()
     settings = settings_with(data_dir=data_dir, host="127.0.0.1", port=_free_port())
     service = embedded.Supervisor(settings, api_command(settings, "error"))
-    with service, WatchfulClient(f"http://{settings.host}:{settings.port}", service) as client:
+    with service, WatchfulClient(f"http://{settings.host}:{settings.port}", service.watch_once) as client:
         _wait_until_ready(client)
         reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
     console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
