@@ -10,6 +10,7 @@ import pytest
 
 from app.formats import FORMATS
 from app.formats.long_csv import defused
+from model_store.cohorts import BLOCK_RECORDS
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_problems import assert_problem
 
@@ -136,7 +137,7 @@ def test_a_damaged_part_is_not_sent(front: Front, caller: Caller) -> None:
 
 def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller) -> None:
     """A status can no longer tell; a connection that ends early can."""
-    cohort = caller.cohort([[[0]]] * 6)
+    cohort = caller.cohort([[[0]] * BLOCK_RECORDS] * 6)
     path = front.settings.resolved_data_dir / "store" / "cohorts" / cohort / "parts" / "p5.parquet"
     path.write_bytes(b"nonsense")
     import httpx
