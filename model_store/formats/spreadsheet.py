@@ -1,0 +1,14 @@
+"""Cells of CSV files that people open in spreadsheets."""
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+NEEDS_QUOTES = frozenset(',"\r\n')
+
+
+def quoted(cell: str) -> str:
+    """A cell as CSV wants it."""
+    return '"' + cell.replace('"', '""') + '"' if NEEDS_QUOTES & set(cell) else cell
+
+
+def defused(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula, quoted where CSV needs it."""
+    return quoted(f"'{cell}" if cell.startswith(FORMULA_STARTS) else cell)
