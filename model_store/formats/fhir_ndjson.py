@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from model_store.blobs import BlobStore
 from model_store.cohorts import RecordBlock
 from model_store.formats.cohort_rows import CohortRows, Person
@@ -38,8 +40,6 @@ def write_fhir(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConc
 def _records(rows: CohortRows, block: RecordBlock, resources: list[str], encounter: str) -> Iterator[bytes]:
     people, told = rows.people_of(block), rows.told_by_person(block).tolist()
     first = block.first_record
-    import numpy as np
-
     days = days_of(np.arange(first, first + len(block))).astype(str).tolist()
     bounds, codes = block.indptr.tolist(), block.indices.tolist()
     for begin in range(0, len(block), RECORDS_AT_A_TIME):

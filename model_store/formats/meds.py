@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from model_store.blobs import BlobStore
-from model_store.cohorts import iter_tables
+from model_store.cohorts import RecordBlock, iter_blocks
 from model_store.errors import DataError
+from model_store.formats.cohort_rows import rows_of
 from model_store.formats.dates import SYNTHETIC_DATES, days_of
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Patients, Reader, Writer
 from model_store.formats.rejects import Rejects
@@ -24,7 +25,7 @@ from model_store.formats.tables import Rows, as_days, as_numbers, read_rows, str
 from model_store.formats.zips import Sink
 
 BIRTH = "MEDS_BIRTH"
-SEX_PATTERN = r"^(GENDER|SEX)/{1,2}(F|M|FEMALE|MALE)$"
+SEX_PATTERN = r"^GENDER/{1,2}(F|M|FEMALE|MALE)$"
 DATA = {"subject_id", "time", "code"}
 SCHEMA = pa.schema(
     [
@@ -98,26 +99,23 @@ def write_meds(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConc
     sink = Sink()
     schema = SCHEMA.with_metadata({"dates": SYNTHETIC_DATES, "meds_version": "0.4.1"})
     with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
-        for batch in iter_tables(store, manifest):
-            writer.write_batch(_sorted_events(batch, schema))
+        for block in iter_blocks(store, manifest):
+            writer.write_batch(_events(block, manifest["vocabulary"], schema))
             yield sink.take()
     yield sink.take()
 
 
-def _sorted_events(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    code, subject = batch.column("code"), batch.column("record_id").to_numpy()
-    vocabulary = code.dictionary.to_pylist()
-    static = np.array([split_code(name)[0] in (SEX, AGE) for name in vocabulary], dtype=bool)
+def _events(block: RecordBlock, vocabulary: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
+    row, code = rows_of(block)
+    has_no_time = np.array([split_code(name)[0] in (SEX, AGE) for name in vocabulary], dtype=bool)[code]
+    order = np.lexsort((~has_no_time, row))
+    subject, code, has_no_time = row[order] + block.first_record, code[order], has_no_time[order]
     names = pa.array([name.replace(":", "//", 1) for name in vocabulary], pa.string())
-    at = code.indices.to_numpy()
-    has_no_time = static[at] if len(at) else np.zeros(0, dtype=bool)
-    time = days_of(subject).astype("datetime64[us]")
-    order = np.lexsort((~has_no_time, subject))
     columns = [
-        pa.array(subject[order], pa.int64()),
-        pa.array(time[order], pa.timestamp("us"), mask=has_no_time[order]),
-        names.take(pa.array(at[order])),
-        pa.nulls(len(order), pa.float32()),
+        pa.array(subject, pa.int64()),
+        pa.array(days_of(subject).astype("datetime64[us]"), pa.timestamp("us"), mask=has_no_time),
+        names.take(pa.array(code)),
+        pa.nulls(len(code), pa.float32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -31,6 +31,7 @@ class Encoder:
         self.limits, self.rejects = limits, rejects
         self.records, self.codes, self.patients = (Numbering(limits.field_bytes) for _ in range(3))
         self._systems, self._bare = Numbering(limits.field_bytes), Numbering(limits.field_bytes)
+        self._pairs: dict[int, int] = {}  # system and bare code, as one number -> code
         self._rows: list[NDArray[np.int32]] = []
         self._codes: list[NDArray[np.int32]] = []
         self._patient_of = Growing(EMPTY)
@@ -97,14 +98,21 @@ class Encoder:
         else:
             system = self._systems.of_column(batch.vocabulary)
         pairs, inverse = np.unique((system + 4) * (1 << 32) + bare + 4, return_inverse=True)
+        known = list(map(self._pairs.get, pairs.tolist()))
+        if None in known:
+            self._put_together(pairs.tolist(), batch.code_was_number)
+            known = list(map(self._pairs.get, pairs.tolist()))
+        return np.array(known, dtype=np.int64)[inverse]
+
+    def _put_together(self, pairs: list[int], code_was_number: bool) -> None:
         systems, bares = list(self._systems.number_of), list(self._bare.number_of)
-        numbers = np.empty(len(pairs), dtype=np.int64)
-        for i, pair in enumerate(pairs.tolist()):
+        for pair in pairs:
+            if pair in self._pairs:
+                continue
             s, b = pair // (1 << 32) - 4, pair % (1 << 32) - 4
-            numbers[i] = min(s, b) if min(s, b) < 0 else self.codes.number(f"{systems[s]}:{bares[b]}")
-            if batch.code_was_number and s >= 0 and systems[s].startswith(ZEROS_MATTER):
+            self._pairs[pair] = min(s, b) if min(s, b) < 0 else self.codes.number(f"{systems[s]}:{bares[b]}")
+            if code_was_number and s >= 0 and systems[s].startswith(ZEROS_MATTER):
                 raise DataError(f"{systems[s]} codes came as numbers, so leading zeros are lost; send them as text")
-        return numbers[inverse]
 
     def _usable(self, file: str, lines: Lines, columns: "dict[str, Ints | None]") -> Mask:
         """Rows without a fault; a row with several is counted for the first."""

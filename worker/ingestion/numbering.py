@@ -38,8 +38,13 @@ class Numbering:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
-        numbers = np.fromiter((self.number(text) for text in encoded.dictionary.to_pylist()), dtype=np.int64)
-        return numbers[encoded.indices.to_numpy()] if len(encoded) else np.zeros(0, dtype=np.int64)
+        if len(encoded) == 0:
+            return np.zeros(0, dtype=np.int64)
+        texts = encoded.dictionary.to_pylist()
+        # nearly every text has been seen before: those are found without a call of ours
+        known = list(map(self.number_of.get, texts))
+        numbers = [self.number(text) if n is None else n for text, n in zip(texts, known, strict=True)]
+        return np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()]
 
 
 @dataclass
