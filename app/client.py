@@ -83,9 +83,10 @@ class Client:
     # --- submissions: each returns a job ---
 
     def upload(self, files: Sequence[str | Path], *, key: str | None = None, **form: Any) -> Json:
-        """Upload long tables (CSV, gzip or Parquet). `form`: name, format, min_records, ..."""
+        """Upload tables; a folder stands for the files in it. `form`: name, format, unit, rollup, min_records, ..."""
         with ExitStack() as opened:
-            parts = [("file", (Path(f).name, opened.enter_context(Path(f).open("rb")))) for f in files]
+            paths = [path for f in files for path in _files_at(Path(f))]
+            parts = [("file", (path.name, opened.enter_context(path.open("rb")))) for path in paths]
             data = {name: str(value) for name, value in form.items() if value is not None}
             headers = {"Idempotency-Key": key or uuid.uuid4().hex}
             # a large file is fsynced and checked after its last byte: the answer may take a while
@@ -258,6 +259,13 @@ class Client:
         finally:
             partial.unlink(missing_ok=True)
         return target.stat().st_size
+
+
+def _files_at(path: Path) -> list[Path]:
+    """The file, or all files of a folder and of those in it."""
+    if not path.is_dir():
+        return [path]
+    return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
 def _given(values: Json) -> Json:

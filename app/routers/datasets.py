@@ -38,8 +38,8 @@ UPLOAD_BODY: dict[str, Any] = {
                             "type": "array",
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
-                            "description": "One or more long tables (CSV, plain or gzip, or Parquet) with the columns "
-                            "record_id, code and optionally vocabulary and patient_id.",
+                            "description": "The tables of one upload, or one zip of them: long or wide tables, MIMIC, "
+                            "OMOP, claims, Synthea, FHIR or MEDS; docs/formats.md has the columns.",
                         },
                         **_FORM["properties"],
                     },

@@ -22,6 +22,7 @@ from model_store.errors import DataError, TooLargeError
 
 GZIP, ZSTD, ZIP, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"PAR1"
 EMPTY_ZIP = b"PK\x05\x06"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 LONGEST_HEADER = 4 << 20  # a wide table names thousands of codes
 DELIMITERS = (",", ";", "\t", "|")
 EXTENSIONS = (".gz", ".zst", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".ndjson", ".jsonl", ".json", ".npz")
@@ -101,6 +102,8 @@ class SourceFile:
             return "parquet"
         if self.magic in (ZIP, EMPTY_ZIP):
             return "zip"
+        if self.head[:2] in UTF_16:
+            return "table"  # whose header then says what is wrong with it
         text = self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if text[:1] in (b"{", b"["):
             return "json"
@@ -120,7 +123,7 @@ class SourceFile:
                     raise DataError(f"the first line of {self.called} is too long to be a header")
         if data == b"":
             raise DataError(f"{self.called} is empty")
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if data[:2] in UTF_16:
             raise DataError(f"{self.called} is UTF-16 text; save it as UTF-8")
         try:
             return data.split(b"\n", 1)[0].decode("utf-8-sig").rstrip("\r")

@@ -93,7 +93,8 @@ def _csv_rows(file: SourceFile, positions: Mapping[str, int], rejects: Rejects, 
             line = 2
             for batch in reader:
                 lines, line = _lines_of(batch.num_rows, line, malformed)
-                columns = {role: batch.column(names[position]) for role, position in positions.items()}
+                found = dict(zip(batch.schema.names, batch.columns, strict=True))
+                columns = {role: found[names[position]] for role, position in positions.items()}
                 yield _decoded(file.label, lines, columns, rejects)
         except pa.ArrowInvalid as error:
             if "Empty CSV" not in str(error):  # a header and nothing else
@@ -149,7 +150,8 @@ def _parquet_rows(file: SourceFile, positions: Mapping[str, int]) -> Iterator[Ro
         _refuse_bombs(file, table.metadata)
         line = 1
         for batch in table.iter_batches(rows, columns=wanted):
-            columns = {role: batch.column(names[position]) for role, position in positions.items()}
+            found = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns = {role: found[names[position]] for role, position in positions.items()}
             numbers = frozenset(role for role, column in columns.items() if pa.types.is_integer(column.type))
             texts = {role: _as_text(role, column) for role, column in columns.items()}
             yield Rows(file.label, np.arange(line, line + batch.num_rows), texts, numbers)
