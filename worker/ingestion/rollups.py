@@ -3,11 +3,20 @@
 Codes of systems a roll-up does not speak of, and ICD codes its tables do not know, stay as they are.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from model_store.formats.systems import plain_icd, split_code
+
+# Where each chapter of ICD-10-CM begins, and its number. Text order is right for O9A and QA0 too.
+ICD10_CHAPTERS = (
+    *(("A00", 1), ("C00", 2), ("D50", 3), ("E00", 4), ("F00", 5), ("G00", 6), ("H00", 7), ("H60", 8), ("I00", 9)),
+    *(("J00", 10), ("K00", 11), ("L00", 12), ("M00", 13), ("N00", 14), ("O00", 15), ("P00", 16), ("Q00", 17)),
+    *(("R00", 18), ("S00", 19), ("U00", 22), ("V00", 20), ("Z00", 21)),
+)
+ICD10_CODE = re.compile(r"[A-Z][0-9A-Z][0-9A-Z]")
 
 # SYSTEM and code -> the coarser code, or None to leave it
 Rollup = Callable[[str, str], str | None]
@@ -43,13 +52,15 @@ def ccsr(system: str, code: str) -> str | None:
 
 
 def chapter(system: str, code: str) -> str | None:
-    """Chapters of ICD-9 (by number) and ICD-10 (by range)."""
+    """Chapters of ICD-9 (1 to 17, 18 for V and 19 for E codes) and of ICD-10 (1 to 22)."""
     if system == "ICD9DX":
         number = _mapped("ICD9toChapters", code)
         return None if number is None else f"ICD9CHAPTER:{number}"
     if system in ("ICD10CM", "ICD10"):
-        found = _mapped("ICD10toChapters", code)
-        return None if found is None else f"ICD10CHAPTER:{found.split(' ')[0]}"
+        category = plain_icd(code)[:3]
+        if ICD10_CODE.fullmatch(category):
+            begun = [number for first, number in ICD10_CHAPTERS if first <= category]
+            return f"ICD10CHAPTER:{begun[-1]}"
     return None
 
 
@@ -58,7 +69,6 @@ def none(system: str, code: str) -> str | None:
 
 
 ROLLUPS: dict[str, Rollup] = {"none": none, "icd3": icd3, "ccs": ccs, "ccsr": ccsr, "chapter": chapter}
-ICD = ("ICD9DX", "ICD10CM", "ICD9PX", "ICD10PCS", "ICD10")
 
 
 def rolled_up(code: str, rollup: Rollup) -> str:
