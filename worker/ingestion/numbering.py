@@ -44,7 +44,8 @@ class Numbering:
         # nearly every text has been seen before: those are found without a call of ours
         known = list(map(self.number_of.get, texts))
         numbers = [self.number(text) if n is None else n for text, n in zip(texts, known, strict=True)]
-        return np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()]
+        of_rows: Ints = np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()]
+        return of_rows
 
 
 @dataclass
