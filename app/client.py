@@ -140,6 +140,11 @@ class Client:
         """The vocabulary of a dataset with the counts that may be shown."""
         return self._pages(f"/datasets/{dataset_id}/codes", {"search": search}, limit)
 
+    def labs(self, dataset_id: str) -> list[Json]:
+        """The labs of a dataset that became deciles, with their cut points."""
+        found: list[Json] = self._send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json()
+        return found
+
     def models(self, limit: int | None = None) -> Iterator[Json]:
         return self._pages("/models", {}, limit)
 

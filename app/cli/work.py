@@ -141,10 +141,14 @@ def download(
         if thing.startswith("mdl_"):
             target = to or Path(f"{thing}.zip")
             size = client.download_bundle(thing, target)
+            left_out = []
         else:
             target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
             size = client.download(thing, target, format)
+            left_out = [writer.leaves_out for writer in WRITERS if writer.name == format and writer.leaves_out]
     console.print(f"{target} ({size:,} bytes)", highlight=False, soft_wrap=True)
+    for what in left_out:
+        console.print(f"not carried: {what}", highlight=False, soft_wrap=True)
 
 
 def report(

@@ -1,7 +1,7 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -64,7 +64,10 @@ def download_cohort(
     for part in manifest["parts"][:1]:  # headers of tables come before the records: a damaged cohort is told now
         services.store.read(part["blob"], part["sha256"])
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
-    blocks = begun(wanted.write(services.store, manifest, _concepts(services, identity, cohort)))
+    known = _dataset_manifest(services, identity, cohort)
+    concepts = {code: CodeConcepts.of(told) for code, told in known.get("concepts", {}).items()}
+    manifest |= {"lab_cut_points": known.get("lab_cut_points", {})}
+    blocks = begun(wanted.write(services.store, manifest, concepts))
     return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
 
 
@@ -77,15 +80,14 @@ def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
     services.sweeper.wake()
 
 
-def _concepts(services: Services, identity: Identity, cohort: Cohort) -> dict[str, CodeConcepts]:
-    """The OMOP concepts of the codes, if the cohort's dataset had a concept table and is still there."""
+def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> dict[str, Any]:
+    """What is known of the codes from the cohort's dataset, if that is still there."""
     try:
         with services.database.read_scope() as session:
             dataset = DatasetRepository(session).get(identity.owner, cohort.dataset_id)
     except NotFoundError:
         return {}
-    manifest = load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash)
-    return {code: CodeConcepts.of(told) for code, told in manifest.get("concepts", {}).items()}
+    return load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash)
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -100,4 +102,5 @@ def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _answer(row: Cohort) -> CohortAnswer:
-    return CohortAnswer.of(row, {f.name: f"/cohorts/{row.job_id}/records?format={f.name}" for f in WRITERS})
+    places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
+    return CohortAnswer.of(row, places, {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out})

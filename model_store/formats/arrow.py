@@ -34,7 +34,7 @@ ARROW = Format(
             "application/vnd.apache.arrow.stream",
             "arrow",
             write_arrow,
-            "records without codes have no row",
+            "records without codes",
         ),
     )
 )

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from model_store.errors import DataError
 from model_store.formats.event_tables import Table, TablesReader
 from model_store.formats.mimic import without_dots
 from model_store.formats.protocol import Batch, Events, Format, Patients, Visits
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.tables import Rows, as_days, filled, read_rows, stripped
+from model_store.formats.tables import Rows, as_days, filled, stripped
 
 PATIENT = ("desynpuf_id", "bene_id")
 # the columns of codes, and their system
@@ -39,14 +38,9 @@ class CmsClaims(TablesReader):
     name = "cms-claims"
     tables = (SUMMARY, CLAIMS)
 
-    def batches(self, rejects: Rejects) -> Iterator[Batch]:
-        found = [(table, file) for file in self.files if (table := self.table_of(file)) is not None]
-        if not any(table.events for table, _ in found):
-            raise DataError(self.explain())
-        for table, file in sorted(found, key=lambda pair: pair[0].events):
-            columns = table.columns(file) | ({name: name for name in code_columns(file)} if table is CLAIMS else {})
-            for rows in read_rows(file, columns, rejects):
-                yield from self.batches_of(table, rows, rejects)
+    def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:
+        codes = code_columns(file) if table is CLAIMS else []
+        return super().columns_of(table, file) | {name: name for name in codes}
 
     @classmethod
     def table_of(cls, file: SourceFile) -> Table | None:
@@ -55,9 +49,8 @@ class CmsClaims(TablesReader):
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table is SUMMARY:
-            if self.options.demographics:
-                sex = pc.replace_substring(pc.replace_substring(stripped(rows.columns["sex"]), "1", "M"), "2", "F")
-                yield Patients(rows.file, rows.lines, rows.columns["patient"], sex, as_days(rows.columns["birth"]))
+            sex = pc.replace_substring(pc.replace_substring(stripped(rows.columns["sex"]), "1", "M"), "2", "F")
+            yield Patients(rows.file, rows.lines, rows.columns["patient"], sex, as_days(rows.columns["birth"]))
             return
         record, patient = rows.columns[self.unit], rows.columns["patient"]
         if "time" in rows.columns:

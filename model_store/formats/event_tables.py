@@ -81,11 +81,20 @@ class TablesReader(Reader):
             raise DataError(self.explain())
         self.prepare(found)
         for table, file in sorted(found, key=lambda pair: pair[0].events):
-            for rows in read_rows(file, table.columns(file), rejects):
-                yield from self.batches_of(table, rows, rejects)
+            if self.wants(table):
+                for rows in read_rows(file, self.columns_of(table, file), rejects):
+                    yield from self.batches_of(table, rows, rejects)
 
     def prepare(self, found: Sequence[tuple[Table, SourceFile]]) -> None:
         """Look at the tables that others refer to."""
+
+    def wants(self, table: Table) -> bool:
+        """Whether a table is to be read, after `prepare` had its look."""
+        return table.events or self.options.demographics
+
+    def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:
+        """role -> column of what `batches_of` needs."""
+        return table.columns(file)
 
     @abstractmethod
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ import numpy as np
 from model_store.blobs import BlobStore
 from model_store.cohorts import RecordBlock
 from model_store.formats.cohort_rows import CohortRows, Person
-from model_store.formats.dates import SYNTHETIC_DATES, birth_year, days_of
+from model_store.formats.dates import birth_year, days_of
 from model_store.formats.protocol import CodeConcepts, Writer
 from model_store.formats.systems import BY_NAME, LOCAL_URL, domain_of, dotted_icd, split_code, split_decile
 
@@ -121,5 +121,5 @@ FHIR_NDJSON = Writer(
     "application/fhir+ndjson",
     "fhir.ndjson",
     write_fhir,
-    f"deciles have no numeric value; {SYNTHETIC_DATES}",
+    "values of labs, of which the decile is a valueString; dates are synthesised",
 )

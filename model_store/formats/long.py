@@ -144,7 +144,7 @@ LONG = Format(
             "text/csv; charset=utf-8",
             "csv",
             write_long_csv,
-            "records without codes have no row",
+            "records without codes",
         ),
     ),
 )

@@ -128,7 +128,7 @@ MEDS = Format(
             "application/vnd.apache.parquet",
             "meds.parquet",
             write_meds,
-            "records without codes have no row; dates are synthesised; deciles have no numeric value",
+            "records without codes; values of labs; dates are synthesised",
         ),
     ),
 )

@@ -54,13 +54,14 @@ class Mimic(TablesReader):
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table.name == "patients":
-            if self.options.demographics:
-                yield self.patients_of(rows)
+            yield self.patients_of(rows)
         elif table.name == "admissions":
-            if self.options.demographics:
-                yield Visits(rows.file, rows.lines, *self.who(rows), as_days(rows.columns["time"]))
-        elif table.events:
+            yield Visits(rows.file, rows.lines, *self.who(rows), as_days(rows.columns["time"]))
+        else:
             yield from self.events_of(table, rows, rejects)
+
+    def wants(self, table: Table) -> bool:
+        return super().wants(table) and table.name != "d_labitems"
 
     def who(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
         """(record, patient) of each row."""

@@ -83,12 +83,15 @@ class Omop(TablesReader):
         self._wants_days = self.options.demographics and "person" in files
         self._days_of_events = self._wants_days and "visit_occurrence" not in files
 
+    def wants(self, table: Table) -> bool:
+        return table.events or (self._wants_days and table.name != "concept")
+
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table.events:
             yield self._events_of(table, rows, rejects)
-        elif table.name == "person" and self.options.demographics:
+        elif table.name == "person":
             yield _patients_of(rows)
-        elif table.name == "visit_occurrence" and self._wants_days:
+        else:
             record, patient = rows.columns[self.unit], rows.columns["patient"]
             yield Visits(rows.file, rows.lines, record, patient, as_days(rows.columns["time"]))
 

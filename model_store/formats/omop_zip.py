@@ -268,6 +268,6 @@ OMOP_ZIP = Writer(
     "application/zip",
     "omop.zip",
     write_omop,
-    "records without codes are visits without occurrences, which a reader takes for no records;"
-    " deciles have no value_as_number; dates are synthesised",
+    "values of labs, of which the decile stands in value_source_value; records without codes are visits without"
+    " occurrences, which readers take for no records; dates are synthesised",
 )

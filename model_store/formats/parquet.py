@@ -21,5 +21,5 @@ def write_parquet(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeC
     yield sink.take()
 
 
-LEAVES_OUT = "records without codes have no row"
+LEAVES_OUT = "records without codes"
 PARQUET = Format(writers=(Writer("parquet", "application/vnd.apache.parquet", "parquet", write_parquet, LEAVES_OUT),))

@@ -41,10 +41,9 @@ class Synthea(TablesReader):
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table.name == "patients":
-            if self.options.demographics:
-                yield Patients(
-                    rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
-                )
+            yield Patients(
+                rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
+            )
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
         yield Events(rows.file, rows.lines, rows.columns[self.unit], stripped(rows.columns["code"]),

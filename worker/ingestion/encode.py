@@ -154,7 +154,8 @@ class Encoder:
         n_patients = int(patients[present].max()) + 1
         position = positions(patients[present], n_patients)
         lab_row, lab_code = self._labs.code_up(self.codes, patients, self._trains(present, position, choices))
-        row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
+        if len(lab_row):
+            row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
         code, rollup = self._rolled_up(code, choices.rollup)
         pairs = _distinct(row, code, len(self.codes))
         about_row, about_code = self._about_people(np.flatnonzero(present), choices.masked_age)
@@ -265,6 +266,8 @@ class _Pairs:
     about_code: Ints
 
     def all(self) -> tuple[Ints, Ints]:
+        if len(self.about_row) == 0:
+            return self.row, self.code
         return np.concatenate([self.row, self.about_row]), np.concatenate([self.code, self.about_code])
 
 
