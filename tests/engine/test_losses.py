@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -58,6 +59,12 @@ def likelihood(noise: Noise, t: int) -> Tensor:
     return q.expand(-1, chosen.shape[1], -1, -1).gather(-1, chosen).squeeze(-1).prod(-1)
 
 
+def _terms(
+    denoiser: Callable[..., Tensor], noise: Noise, x_start: Tensor, x_t: Tensor, t: Tensor, auxiliary_weight: float = 0
+) -> tuple[Tensor, Tensor]:
+    return elbo_terms(denoiser(x_t, t, x_start.sum(1)), noise, x_start, x_t, t, auxiliary_weight)
+
+
 class ExactDenoiser(Denoiser):
     """log-odds of p(x_0 | x_t) by Bayes' rule over every record; told the size, of p(x_0 | x_t, size)."""
 
@@ -112,7 +119,7 @@ def exact_bound(denoiser: Denoiser, noise: Noise) -> Tensor:
     if denoiser.size_log_prior is not None:
         total = total - denoiser.size_log_prior[EVERY.sum(1)]
     for t in range(1, noise.timesteps + 1):
-        l_t, _ = elbo_terms(denoiser, noise, x_start, x_t.repeat(len(EVERY), 1), torch.full((len(x_start),), t))
+        l_t, _ = _terms(denoiser, noise, x_start, x_t.repeat(len(EVERY), 1), torch.full((len(x_start),), t))
         total = total + (likelihood(noise, t) * l_t.view(len(EVERY), -1)).sum(1)
     return total
 
@@ -201,7 +208,7 @@ def test_each_term_is_least_for_the_exact_denoiser(name: str) -> None:
     x_start = EVERY.repeat_interleave(len(x_t), 0)
     exact.table.requires_grad_()
     for t in range(1, 7):
-        l_t, _ = elbo_terms(exact, noise, x_start, x_t.repeat(len(EVERY), 1), torch.full((len(x_start),), t))
+        l_t, _ = _terms(exact, noise, x_start, x_t.repeat(len(EVERY), 1), torch.full((len(x_start),), t))
         weight = likelihood(noise, t) * CORRELATED[:, None]
         (gradient,) = torch.autograd.grad((weight * l_t.view(len(EVERY), -1)).sum(), exact.table)
         assert gradient.abs().max() < 1e-9
@@ -269,12 +276,12 @@ def test_the_auxiliary_term_is_a_cross_entropy_on_x_0(name: str) -> None:
     x_start = EVERY.repeat(5, 1)
     t = torch.arange(1, 6).repeat_interleave(len(EVERY))
     x_t = noise.q_sample(x_start, t, torch.Generator().manual_seed(0))
-    l_t, objective = elbo_terms(denoiser, noise, x_start, x_t, t, auxiliary_weight=0.3)
+    l_t, objective = _terms(denoiser, noise, x_start, x_t, t, auxiliary_weight=0.3)
     logits = denoiser(x_t, t, x_start.sum(1))
     cross_entropy = F.binary_cross_entropy_with_logits(logits, x_start.double(), reduction="none").sum(1)
     torch.testing.assert_close(objective, l_t + 0.3 / 5 * cross_entropy)
     torch.testing.assert_close(l_t, noise.posterior_kl(logits, x_start, x_t, t).sum(1))
-    plain, same = elbo_terms(denoiser, noise, x_start, x_t, t)
+    plain, same = _terms(denoiser, noise, x_start, x_t, t)
     assert torch.equal(plain, l_t)
     assert torch.equal(same, l_t)
 

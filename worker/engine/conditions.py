@@ -1,7 +1,7 @@
 """Which records are asked for: all of some codes, any of some groups, none of others."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,30 @@ class Condition:
         for group in self.any_of:
             satisfied &= _has_any(records, group)
         return satisfied & ~_has_any(records, self.none_of)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A share of the cohort that shall have one of these codes; the others shall have none of them."""
+
+    n_codes: int
+    codes: frozenset[int]
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ConditionError(f"the share of a target must be between 0 and 1, not {self.share}")
+        Condition.of(self.n_codes, any_of=[self.codes])
+
+    def required(self, condition: Condition | None) -> Callable[[], Condition]:
+        """`condition` for records that meet the target; made when called, so that it is refused only if needed."""
+        base = condition or Condition(self.n_codes)
+        return lambda: replace(base, any_of=(*base.any_of, self.codes))
+
+    def excluded(self, condition: Condition | None) -> Callable[[], Condition]:
+        """`condition` for records that do not meet the target."""
+        base = condition or Condition(self.n_codes)
+        return lambda: replace(base, none_of=base.none_of | self.codes)
 
 
 def _has_any(records: Records, codes: frozenset[int]) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ The sum over t is estimated from one drawn t as L_t / p(t). `size`, the number o
 of x_0, so p(x_0) >= p(size) p(x_0 | size) and the bound holds for denoisers that are told the size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +20,9 @@ from worker.engine.records import Records
 
 
 def elbo_terms(
-    denoiser: Callable[[Tensor, Tensor, Tensor], Tensor],
-    noise: Noise,
-    x_start: Tensor,
-    x_t: Tensor,
-    t: Tensor,
-    auxiliary_weight: float = 0.0,
+    logits: Tensor, noise: Noise, x_start: Tensor, x_t: Tensor, t: Tensor, auxiliary_weight: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """(L_t, L_t + auxiliary_weight / T * cross-entropy of x_0) for each record, nats, (B,) each."""
-    logits = denoiser(x_t, t, x_start.sum(1))
     x_0 = x_start.to(logits.dtype)
     l_t = noise.posterior_kl(logits, x_0, x_t, t).sum(1)
     if auxiliary_weight == 0:
@@ -142,7 +135,8 @@ def held_out_elbo(
             total = total - denoiser.size_log_prior[sizes]
         for _ in range(draws):
             t, probability = times.draw(len(rows), generator)
-            l_t, _ = elbo_terms(denoiser.in_batches, noise, x_start, noise.q_sample(x_start, t, generator), t)
+            x_t = noise.q_sample(x_start, t, generator)
+            l_t, _ = elbo_terms(denoiser.in_batches(x_t, t, x_start.sum(1)), noise, x_start, x_t, t)
             total = total + l_t / probability / draws
         per_record[rows] = total.cpu().numpy()
     denoiser.train(training)

@@ -157,11 +157,14 @@ class TwoStateNoise(Noise):
         total = joint_on + joint_off
         return joint_on / total, joint_off / total
 
-    def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
+    def present_probability(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        """p(x_u = 1 | x_t), the mixture posterior's one number for each code, (B, N) float64."""
         given_absent, _ = self._present_given(0, x_t, t, u)
         given_present, _ = self._present_given(1, x_t, t, u)
-        p_start = torch.sigmoid(logits.double())
-        p_on = given_absent + p_start * (given_present - given_absent)
+        return given_absent + torch.sigmoid(logits.double()) * (given_present - given_absent)
+
+    def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
+        p_on = self.present_probability(logits, x_t, t, u)
         return (torch.rand(x_t.shape, generator=generator, device=x_t.device) < p_on).to(torch.uint8)
 
     def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from worker.engine.config import TrainingConfig
+from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
 from worker.engine.errors import DataError, StateError, TrainingError, TrainingStopped
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
@@ -56,6 +57,32 @@ class Hooks:
     should_stop: Callable[[], bool] | None = None
 
 
+class Objective(nn.Module):
+    """What a step makes smaller; one module, so that several processes see one forward call."""
+
+    def __init__(self, denoiser: Denoiser, noise: Noise, auxiliary_weight: float) -> None:
+        super().__init__()
+        self.denoiser, self.noise, self.auxiliary_weight = denoiser, noise, auxiliary_weight
+
+    def forward(
+        self, x_start: Tensor, x_t: Tensor, t: Tensor, contexts: Contexts | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(L_t, the objective at t, the loss of the contexts), nats per record."""
+        size = x_start.sum(1)
+        if contexts is not None:  # in the same call: one more call would cost as much as many more records
+            times = contexts.times(self.noise.timesteps)
+            logits, size_logits = self.denoiser.predict(
+                torch.cat([x_t, contexts.x_known]), torch.cat([t, times]), torch.cat([size, contexts.size])
+            )
+        else:
+            logits, size_logits = self.denoiser.predict(x_t, t, size)
+        rows = len(x_start)
+        l_t, objective = elbo_terms(logits[:rows], self.noise, x_start, x_t, t, self.auxiliary_weight)
+        if contexts is None:
+            return l_t, objective, None
+        return l_t, objective, contexts.loss(logits[rows:], None if size_logits is None else size_logits[rows:])
+
+
 @dataclass
 class Trainer:
     """One training run. `fit` returns when it is done; afterwards `denoiser` holds the best averaged weights."""
@@ -84,11 +111,11 @@ class Trainer:
         self.step = 0
         self.loss = math.nan
         self.curve: list[dict[str, float]] = []
-        self.network: nn.Module = self.denoiser
+        self.objective: nn.Module = Objective(self.denoiser, self.noise, self.config.auxiliary_weight)
         self.rank, self.world = 0, 1
         if dist.is_available() and dist.is_initialized():
             self.rank, self.world = dist.get_rank(), dist.get_world_size()
-            self.network = DistributedDataParallel(self.denoiser)
+            self.objective = DistributedDataParallel(self.objective)
 
     # --- the loop ---
 
@@ -129,12 +156,18 @@ class Trainer:
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), self.generator)
         x_t = self.noise.q_sample(x_start, t, self.generator)
+        contexts = self._draw_contexts(x_start)
         mine = slice(self.rank, None, self.world)
-        with self._precision(), seeded(self.seed, self.step, self.rank):  # dropout draws from torch's global generator
-            l_t, objective = elbo_terms(
-                self.network, self.noise, x_start[mine], x_t[mine], t[mine], self.config.auxiliary_weight
+        with (
+            precision(self.device),
+            seeded(self.seed, self.step, self.rank),
+        ):  # dropout draws from torch's global generator
+            l_t, objective, context_loss = self.objective(
+                x_start[mine], x_t[mine], t[mine], None if contexts is None else contexts.share(mine)
             )
         loss = (objective / probability[mine]).mean()
+        if context_loss is not None:
+            loss = loss + context_loss.sum() / len(l_t)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if self.config.gradient_clip is not None:
@@ -145,10 +178,12 @@ class Trainer:
         self.times.update(*self._gather(t[mine], l_t))
         self._smooth_loss(float((l_t / probability[mine]).mean().detach()))
 
-    def _precision(self) -> AbstractContextManager[None]:
-        if self.device.type == "cuda":
-            return torch.autocast("cuda", dtype=torch.bfloat16)
-        return nullcontext()
+    def _draw_contexts(self, x_start: Tensor) -> Contexts | None:
+        """Some records of the batch once more, as a condition shows them; the same number for every process."""
+        rows = round(self.config.context_share * len(x_start) / self.world) * self.world
+        if not self.noise.reveals or rows == 0:
+            return None
+        return Contexts.draw(x_start[:rows], self.generator)
 
     def _gather(self, t: Tensor, l_t: Tensor) -> tuple[Tensor, Tensor]:
         """The times and losses of all processes, so that their time samplers stay the same."""
@@ -201,7 +236,7 @@ class Trainer:
         self._load_weights(self.average)
         sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
         generator = torch.Generator(self.device).manual_seed(self.seed)
-        with self._precision():
+        with precision(self.device):
             elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
         self._load_weights(current)
         if self.world > 1:  # every process must come to the same decision
@@ -294,6 +329,13 @@ def _decay_groups(weights: dict[str, nn.Parameter], config: TrainingConfig) -> l
         decay = config.pairwise_decay if pairwise else config.weight_decay if weight.ndim > 1 else 0.0
         groups.setdefault(decay, []).append(weight)
     return [{"params": params, "weight_decay": decay} for decay, params in groups.items()]
+
+
+def precision(device: torch.device) -> AbstractContextManager[None]:
+    """Products in bfloat16 on CUDA; everything in float32 elsewhere."""
+    if device.type == "cuda":
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return nullcontext()
 
 
 def resolve_device(name: str) -> torch.device:

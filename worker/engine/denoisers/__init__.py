@@ -3,12 +3,12 @@
 from torch import Tensor
 
 from worker.engine.config import LinformerConfig, SparseConfig
-from worker.engine.denoisers.base import Denoiser
+from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading
 from worker.engine.denoisers.linformer import LinformerDenoiser
 from worker.engine.denoisers.sparse import SparseDenoiser
 from worker.engine.noise import Noise
 
-__all__ = ["Denoiser", "LinformerDenoiser", "SparseDenoiser", "build_denoiser"]
+__all__ = ["UNKNOWN_SIZE", "Denoiser", "LinformerDenoiser", "Reading", "SparseDenoiser", "build_denoiser"]
 
 
 def build_denoiser(config: LinformerConfig | SparseConfig, noise: Noise, prevalence: Tensor, sizes: Tensor) -> Denoiser:

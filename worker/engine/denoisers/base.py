@@ -7,7 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from worker.engine.noise import Noise
+from worker.engine.noise import ABSENT, HIDDEN, PRESENT, Noise
+
+UNKNOWN_SIZE = -1
 
 
 class Denoiser(nn.Module, ABC):
@@ -25,8 +27,13 @@ class Denoiser(nn.Module, ABC):
         """Log-odds of x_0 = 1, (B, N), from x_t (B, N) uint8 and t (B,).
 
         `size` (B,) is the number of codes in x_0, for denoisers that treat it as a variable of the record which is
-        revealed before all codes (`size_log_prior` is then its distribution); others ignore it.
+        revealed before all codes (`size_log_prior` is then its distribution); others ignore it. UNKNOWN_SIZE, or None
+        for all, stands for a size that is not revealed yet.
         """
+
+    def predict(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The log-odds of `forward`, and log p(size | x_t) up to a constant, (B, largest size + 1), if predicted."""
+        return self(x_t, t, size), None
 
     def rows_per_call(self, device: torch.device) -> int:
         """How many records one call without gradients should take, so that activations stay within memory and cache."""
@@ -45,6 +52,41 @@ class Denoiser(nn.Module, ABC):
     def size_log_prior(self) -> Tensor | None:
         """log p(number of codes in a record), (largest size + 1,), or None when the denoiser does not use it."""
         return None
+
+    def reading(self, x: Tensor, size: Tensor | None) -> "Reading":
+        """How the network reads records (B, N) that are revealed step by step; for noises that reveal."""
+        return Reading(self, x, size)
+
+
+class Reading:
+    """A batch of partly revealed records under the network's eyes: ask about some codes, reveal them, go on.
+
+    This one asks the whole network each time. A denoiser that can do with less overrides `Denoiser.reading`.
+    """
+
+    def __init__(self, denoiser: Denoiser, x: Tensor, size: Tensor | None) -> None:
+        self.denoiser, self.x, self.size = denoiser, x.clone(), size
+
+    def logits(self, codes: Tensor) -> Tensor:
+        """Log-odds of these codes given all that is revealed, (B, len(codes))."""
+        timesteps = self.denoiser.noise.timesteps
+        t = ((self.x == HIDDEN).float().mean(1) * timesteps).round().long().clamp(1, timesteps)
+        return self.denoiser.in_batches(self.x, t, self.size)[:, codes]
+
+    def reveal(self, codes: Tensor, present: Tensor) -> None:
+        """Reveal `codes` as `present` (B, len(codes)) says; what was known before stays as it was."""
+        known = self.x[:, codes]
+        drawn = torch.where(present, PRESENT, ABSENT).to(known.dtype)
+        self.x[:, codes] = torch.where(known == HIDDEN, drawn, known)
+
+    def left(self) -> Tensor | None:
+        """How many codes are still to come in each record, (B,); None when the network does not know."""
+        return None if self.size is None else (self.size - (self.x == PRESENT).sum(1)).clamp(min=0)
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all records but `rows`."""
+        self.x = self.x[rows]
+        self.size = None if self.size is None else self.size[rows]
 
 
 class TimeEmbedding(nn.Module):

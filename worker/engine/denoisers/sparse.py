@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from worker.engine.config import SparseConfig
-from worker.engine.denoisers.base import Denoiser, TimeEmbedding, log_odds
-from worker.engine.noise import HIDDEN, PRESENT, Noise
+from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, log_odds
+from worker.engine.noise import ABSENT, HIDDEN, PRESENT, Noise
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
@@ -75,7 +75,8 @@ class SparseDenoiser(Denoiser):
         self.absent = nn.Linear(len(common), width, bias=False)
         self.counts = nn.Linear(4, width)
         self.time = None if noise.reveals else TimeEmbedding(width, 1)
-        self.remaining = nn.Embedding(len(sizes), width) if config.size_first else None
+        # One row for each number of codes to come, and a last one for "not known yet".
+        self.remaining = nn.Embedding(len(sizes) + 1, width) if config.size_first else None
         self.blocks = nn.ModuleList(ResidualBlock(width, config.dropout) for _ in range(config.blocks))
         self.input_dropout = SharedDropout(config.input_dropout)
         self.norm = nn.LayerNorm(width)
@@ -85,6 +86,10 @@ class SparseDenoiser(Denoiser):
         self.pairwise = nn.Embedding(n, n) if config.pairwise else None
         if self.pairwise is not None:
             nn.init.zeros_(self.pairwise.weight)
+        self.size_head = nn.Linear(width, len(sizes)) if config.size_first and noise.reveals else None
+        if self.size_head is not None:
+            nn.init.zeros_(self.size_head.weight)
+            nn.init.zeros_(self.size_head.bias)
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("log_sizes", torch.log((sizes.double() + 1e-6) / (sizes.double() + 1e-6).sum()).float())
@@ -94,33 +99,111 @@ class SparseDenoiser(Denoiser):
         return None if self.remaining is None else self.log_sizes
 
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
+        return self.predict(x_t, t, size)[0]
+
+    def predict(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         evidence = self.noise.evidence(x_t, t)  # (B, N)
         bag = PresentCodes(x_t, evidence, self.out.bias)
-        h = bag.sum_rows(self.present.weight) + self._context(x_t, t, evidence, bag.number, size)
-        h = self.input_dropout(h)
-        for block in self.blocks:
-            h = block(h)
-        logits: Tensor = self.out(self.norm(h)) + evidence
+        z = self._read(x_t, t, evidence, bag, size)
+        logits: Tensor = self.out(z) + evidence
         if self.pairwise is not None:
             logits = logits + bag.sum_rows(self.pairwise.weight)
-        return logits.float()
+        return logits.float(), None if self.size_head is None else self.size_head(z).float() + self.log_sizes
 
-    def _context(self, x_t: Tensor, t: Tensor, evidence: Tensor, present: Tensor, size: Tensor | None) -> Tensor:
-        """What the trunk knows besides the present codes: what is known absent, how much is hidden, time, size."""
+    def reading(self, x: Tensor, size: Tensor | None) -> Reading:
+        return SparseReading(self, x, size)
+
+    def _read(self, x_t: Tensor, t: Tensor, evidence: Tensor, bag: "PresentCodes", size: Tensor | None) -> Tensor:
+        """What the trunk makes of a record, (B, width)."""
         # A rare code's absence says next to nothing; only common codes are worth a column here.
         prior, seen = self.out.bias[self.common].detach(), evidence[:, self.common]
         known_absent = 1 - torch.sigmoid(prior + seen) / torch.sigmoid(prior)
-        context: Tensor = self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
+        h = bag.sum_rows(self.present.weight)
+        h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
-        share = hidden.mean(1)
-        features = [present / 8, hidden @ self.prevalence / 8, share, torch.log(share + 1e-3)]
-        context = context + self.counts(torch.stack(features, dim=1))
+        left = size
+        if size is not None and self.noise.reveals:
+            left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
+        h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)
         if self.time is not None:  # under absorbing noise p(x_0 | x_t) does not depend on t
-            context = context + self.time(t)[:, 0]
-        if self.remaining is not None and size is not None:
-            left = size - present.long() if self.noise.reveals else size
-            context = context + self.remaining(left.clamp(0, self.remaining.num_embeddings - 1))
-        return context
+            h = h + self.time(t)[:, 0]
+        return self.trunk(h)
+
+    def context(self, present: Tensor, hidden_mass: Tensor, hidden_share: Tensor, left: Tensor | None) -> Tensor:
+        """What a record's trunk is told about it in numbers: codes present, expected, hidden, and still to come."""
+        features = [present / 8, hidden_mass / 8, hidden_share, torch.log(hidden_share + 1e-3)]
+        context: Tensor = self.counts(torch.stack(features, dim=1))
+        if self.remaining is None:
+            return context
+        unknown = self.remaining.num_embeddings - 1
+        if left is None:
+            return context + self.remaining.weight[unknown]
+        rows: Tensor = self.remaining(torch.where(left == UNKNOWN_SIZE, unknown, left.clamp(0, unknown - 1)))
+        return context + rows
+
+    def trunk(self, h: Tensor) -> Tensor:
+        """The residual blocks, (B, width) -> (B, width)."""
+        h = self.input_dropout(h)
+        for block in self.blocks:
+            h = block(h)
+        z: Tensor = self.norm(h)
+        return z
+
+
+class SparseReading(Reading):
+    """Reads a record as it is revealed, paying for what is new: sums are updated, and only asked codes have logits."""
+
+    def __init__(self, denoiser: SparseDenoiser, x: Tensor, size: Tensor | None) -> None:
+        super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
+        self.network = denoiser
+        n = denoiser.n_codes
+        self.absent_rows = torch.zeros(n, denoiser.absent.out_features, device=x.device)
+        self.absent_rows[denoiser.common] = denoiser.absent.weight.detach().T
+        self.is_common = torch.zeros(n, dtype=torch.bool, device=x.device)
+        self.is_common[denoiser.common] = True
+        self.sum = torch.zeros(len(x), denoiser.absent.out_features, device=x.device)
+        self.pairs = torch.zeros(len(x), n, device=x.device)
+        self.present = torch.zeros(len(x), device=x.device)
+        self.hidden = torch.full((len(x),), float(n), device=x.device)
+        self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
+        self._take_in(torch.arange(n, device=x.device), x != HIDDEN, x == PRESENT)
+
+    def logits(self, codes: Tensor) -> Tensor:
+        network = self.network
+        share = self.hidden / network.n_codes
+        z = network.trunk(self.sum + network.context(self.present, self.hidden_mass, share, self.left()))
+        return F.linear(z, network.out.weight[codes], network.out.bias[codes]) + self.pairs[:, codes]
+
+    def reveal(self, codes: Tensor, present: Tensor) -> None:
+        fresh = self.x[:, codes] == HIDDEN
+        self._take_in(codes, fresh, fresh & present)
+
+    def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
+        """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
+        off = fresh & ~on
+        known = self.x[:, codes]
+        known[on], known[off] = PRESENT, ABSENT
+        self.x[:, codes] = known
+        common = self.is_common[codes]
+        self.sum.addmm_(off[:, common].float(), self.absent_rows[codes[common]])
+        rows, columns = on.nonzero(as_tuple=True)
+        added = codes[columns]
+        self.sum.index_add_(0, rows, self.network.present.weight[added])
+        if self.network.pairwise is not None:
+            self.pairs.index_add_(0, rows, self.network.pairwise.weight[added])
+        self.present += on.sum(1)
+        self.hidden -= fresh.sum(1)
+        self.hidden_mass -= fresh.float() @ self.network.prevalence[codes]
+
+    def left(self) -> Tensor | None:
+        if self.size is None or self.network.remaining is None:
+            return None
+        return (self.size - self.present.long()).clamp(min=0)
+
+    def keep(self, rows: Tensor) -> None:
+        super().keep(rows)
+        for name in ("sum", "pairs", "present", "hidden", "hidden_mass"):
+            setattr(self, name, getattr(self, name)[rows])
 
 
 class PresentCodes:

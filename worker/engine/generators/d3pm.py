@@ -1,15 +1,20 @@
 """EHR-D3PM: discrete diffusion over medical codes, behind the generator protocol."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from worker.engine.conditioning import Starts
+from worker.engine.conditions import Condition
 from worker.engine.config import D3PMConfig
 from worker.engine.denoisers import Denoiser, build_denoiser
-from worker.engine.errors import DataError, StateError
+from worker.engine.errors import ConfigError, DataError, StateError
 from worker.engine.generators.protocol import (
+    Chunk,
     FitRequest,
     Generator,
     SampleProgress,
@@ -19,18 +24,25 @@ from worker.engine.generators.protocol import (
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.losses import Elbo, held_out_elbo
-from worker.engine.noise import Noise, noise_named
+from worker.engine.noise import Noise, TwoStateNoise, noise_named
 from worker.engine.records import Records
-from worker.engine.sampling import Guide, ancestral_sample
-from worker.engine.training import Trainer, resolve_device, seeded
+from worker.engine.reveal import deal_offsets, reveal_sample
+from worker.engine.sampling import Denoise, ancestral_sample
+from worker.engine.schedules import strided_times
+from worker.engine.smc import twisted_sample
+from worker.engine.training import Trainer, precision, resolve_device, seeded
 
-DEFAULT_STEPS = 64
+STATE_VERSION = 2
+# Network calls for each record: measured in benchmarks.conditional, more calls give no better cohorts.
+REVEAL_STEPS = 16
+ANCESTRAL_STEPS = 64
 
 
 class D3PMGenerator(Generator):
     """A noise, a denoiser and the statistics both were built from."""
 
     name = "d3pm"
+    methods = ("exact", "langevin")
 
     def __init__(self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0) -> None:
         """`prevalence` (N,) of the codes, `sizes` the share of training records with 0, 1, 2, ... codes."""
@@ -88,26 +100,70 @@ class D3PMGenerator(Generator):
     # --- sampling ---
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
-        steps = min(DEFAULT_STEPS, self.config.timesteps) if request.steps is None else request.steps
         self.denoiser.eval()
-        guide: Guide | None = None
-        if request.condition is not None and not request.condition.is_empty:
-            guide = LangevinGuidance(ConditionEnergy(request.condition), strength=request.strength)
-
-        def draw(rows: int, seed: int) -> Records:
-            generator = torch.Generator(self.device).manual_seed(seed)
-            size = self._draw_sizes(rows, generator)
-            x_0 = ancestral_sample(
-                lambda x_t, t: self.denoiser.in_batches(x_t, t, size), self.noise, rows, steps, generator, guide
+        draw: Callable[[Chunk], Tensor] = partial(self._draw_exact, starts={})
+        if request.asks_for_something and self.method_of(request) == "langevin":
+            if request.targets:
+                raise ConfigError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
+            draw = self._draw_guided
+        with precision(self.device):
+            return sample_in_chunks(
+                request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
             )
-            return Records.from_dense(x_0.cpu().numpy())
 
-        return sample_in_chunks(request, self.noise.n_codes, draw, progress)
+    def steps_of(self, request: SampleRequest) -> int:
+        """Network calls for each record."""
+        default = REVEAL_STEPS if self._reveals(request) else ANCESTRAL_STEPS
+        steps = min(default, self.config.timesteps) if request.steps is None else request.steps
+        strided_times(self.config.timesteps, steps)  # refuses what cannot be
+        return steps
 
-    def _draw_sizes(self, rows: int, generator: torch.Generator) -> Tensor | None:
-        if self.denoiser.size_log_prior is None:
-            return None
-        return torch.multinomial(self.denoiser.size_log_prior.exp(), rows, replacement=True, generator=generator)
+    def _reveals(self, request: SampleRequest) -> bool:
+        guided = request.asks_for_something and self.method_of(request) == "langevin"
+        return self.noise.reveals and not guided
+
+    def _draw_exact(self, chunk: Chunk, starts: dict[Condition | None, Starts]) -> Tensor:
+        """Records that satisfy their conditions, or any records where there are none.
+
+        `starts` keeps how records begin under each condition for the chunks to come.
+        """
+        generator = torch.Generator(self.device).manual_seed(chunk.seed)
+        steps = self.steps_of(chunk.request)
+        x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
+        if not self.noise.reveals:
+            for rows, condition in chunk.conditions():
+                x[rows] = self._walk(len(rows), condition, steps, generator)
+            return x
+        sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
+        sized = self.denoiser.size_log_prior is not None
+        for rows, condition in chunk.conditions():
+            if condition not in starts:
+                starts[condition] = Starts.under(self.denoiser, condition, self.device)
+            x[rows], size = starts[condition].draw(len(rows), generator)
+            if size is not None:
+                sizes[rows] = size
+        reading = self.denoiser.reading(x, sizes if sized else None)
+        offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
+        return reveal_sample(reading, self.prevalence.to(self.device), steps, offsets, generator)
+
+    def _walk(self, rows: int, condition: Condition | None, steps: int, generator: torch.Generator) -> Tensor:
+        if condition is None or condition.is_empty:
+            return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
+        assert isinstance(self.noise, TwoStateNoise)
+        return twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+
+    def _draw_guided(self, chunk: Chunk) -> Tensor:
+        """The paper's guidance: records in which what the condition asks for is more common."""
+        assert chunk.request.condition is not None
+        generator = torch.Generator(self.device).manual_seed(chunk.seed)
+        guide = LangevinGuidance(ConditionEnergy(chunk.request.condition), strength=chunk.request.strength)
+        denoise = self._denoise(chunk.rows, generator)
+        return ancestral_sample(denoise, self.noise, chunk.rows, self.steps_of(chunk.request), generator, guide)
+
+    def _denoise(self, rows: int, generator: torch.Generator) -> Denoise:
+        """The denoiser bound to sizes that are drawn for these records."""
+        _, size = Starts.under(self.denoiser, None, self.device).draw(rows, generator)
+        return lambda x_t, t: self.denoiser.in_batches(x_t, t, size)
 
     # --- at rest ---
 
@@ -116,7 +172,7 @@ class D3PMGenerator(Generator):
         tensors |= {"prevalence": self.prevalence, "sizes": self.sizes}
         config: dict[str, Any] = {
             "generator": self.name,
-            "version": 1,
+            "version": STATE_VERSION,
             "settings": self.config.model_dump(),
             "curve": self.curve,
         }
@@ -124,8 +180,8 @@ class D3PMGenerator(Generator):
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != 1:
-            raise StateError(f"this is not the state of a '{cls.name}' generator, version 1")
+        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
+            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
         generator = cls(D3PMConfig(**state.config["settings"]), state.tensors["prevalence"], state.tensors["sizes"])
         weights = {
             name.removeprefix("denoiser/"): value

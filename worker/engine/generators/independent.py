@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from worker.engine.conditions import Condition
 from worker.engine.errors import DataError, StateError
 from worker.engine.generators.protocol import (
+    Chunk,
     FitRequest,
     Generator,
     SampleProgress,
@@ -35,21 +36,28 @@ class IndependentGenerator(Generator):
         return cls(request.train.prevalence())
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
-        def draw(rows: int, seed: int) -> Records:
-            rng = np.random.default_rng(seed)
-            records = independent_records(self.prevalence, rows, rng)
-            return records if request.condition is None else self._impose(request.condition, records, rng)
+        self.method_of(request)
+
+        def draw(chunk: Chunk) -> Records:
+            rng = np.random.default_rng(chunk.seed)
+            records = independent_records(self.prevalence, chunk.rows, rng)
+            if not request.asks_for_something:
+                return records
+            x = records.to_dense(np.uint8)
+            for rows, condition in chunk.conditions():
+                if condition is not None:
+                    x[rows] = self._impose(condition, x[rows], rng)
+            return Records.from_dense(x)
 
         return sample_in_chunks(request, len(self.prevalence), draw, progress)
 
-    def _impose(self, condition: Condition, records: Records, rng: np.random.Generator) -> Records:
+    def _impose(self, condition: Condition, x: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         """The same records under the condition; codes it does not name stay as drawn."""
-        x = records.to_dense(np.uint8)
         x[:, sorted(condition.none_of)] = 0
         x[:, sorted(condition.all_of)] = 1
         for group in condition.any_of:
             self._require_any(x, np.array(sorted(group - condition.none_of)), rng)
-        return Records.from_dense(x)
+        return x
 
     def _require_any(self, x: NDArray[np.float32], codes: NDArray[np.int64], rng: np.random.Generator) -> None:
         """Redraw the group in rows that have none of it, given that they have one.

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from worker.engine.conditions import Condition
+from worker.engine.conditions import Condition, Target
 from worker.engine.errors import ConfigError
 from worker.engine.records import Records
 from worker.engine.training import Checkpoint, Hooks
@@ -35,8 +36,10 @@ class SampleRequest:
 
     n: int
     seed: int = 0
-    condition: Condition | None = None
-    strength: float = 1.0  # of the guidance towards the condition, where the generator guides
+    condition: Condition | None = None  # for all records
+    targets: tuple[Target, ...] = ()  # for a share of them each
+    method: str = "auto"  # how the condition is met: one of the generator's `methods`, or its own choice
+    strength: float = 1.0  # of the guidance towards the condition, where the method guides
     steps: int | None = None  # network calls; None is the generator's choice
     first_chunk: int = 0  # where in a larger cohort these records begin: chunk k is the same whoever draws it
 
@@ -47,6 +50,43 @@ class SampleRequest:
             raise ConfigError(f"the guidance strength must be 0 or more, not {self.strength}")
         if self.first_chunk < 0:
             raise ConfigError(f"the first chunk must be 0 or more, not {self.first_chunk}")
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether there is anything a record must satisfy."""
+        return bool(self.targets) or not (self.condition is None or self.condition.is_empty)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A fixed-size piece of a cohort with randomness of its own, and the conditions its records must satisfy."""
+
+    number: int
+    rows: int
+    request: SampleRequest
+
+    @property
+    def seed(self) -> int:
+        """Of everything that is drawn for this chunk."""
+        return int(np.random.SeedSequence([self.request.seed, self.number]).generate_state(1, np.uint64)[0] >> 1)
+
+    def conditions(self) -> list[tuple[NDArray[np.int64], Condition | None]]:
+        """Rows, and the condition for them: one entry for each combination of targets met and not met."""
+        parts: list[tuple[NDArray[np.int64], Condition | None]] = [(np.arange(self.rows), self.request.condition)]
+        for number, target in enumerate(self.request.targets):
+            meets = self._meets(number, target.share)
+            divided = []
+            for rows, condition in parts:
+                divided.append((rows[meets[rows]], target.required(condition)))
+                divided.append((rows[~meets[rows]], target.excluded(condition)))
+            parts = [(rows, make()) for rows, make in divided if len(rows)]
+        return parts
+
+    def _meets(self, number: int, share: float) -> NDArray[np.bool_]:
+        """Which rows meet a target: its share of the whole cohort to the nearest record, anywhere in the chunk."""
+        first = np.random.default_rng([self.request.seed, number]).random()
+        passed = np.floor(first + share * (self.number * CHUNK + np.arange(self.rows + 1)))
+        return np.random.default_rng([self.seed, number]).permutation(np.diff(passed) > 0)
 
 
 @dataclass(frozen=True)
@@ -66,6 +106,7 @@ class Generator(ABC):
     """One line in GENERATORS and a class with these five members make a new generator."""
 
     name: ClassVar[str]
+    methods: ClassVar[tuple[str, ...]] = ("exact",)  # how it can meet conditions, its own choice first
 
     @classmethod
     @abstractmethod
@@ -75,6 +116,13 @@ class Generator(ABC):
     @abstractmethod
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         """Draw records."""
+
+    def method_of(self, request: SampleRequest) -> str:
+        """How the request's condition will be met."""
+        method = self.methods[0] if request.method == "auto" else request.method
+        if method not in self.methods:
+            raise ConfigError(f"'{self.name}' meets conditions by {' or '.join(self.methods)}, not by '{method}'")
+        return method
 
     @abstractmethod
     def state(self) -> State:
@@ -89,16 +137,14 @@ class Generator(ABC):
 def sample_in_chunks(
     request: SampleRequest,
     n_codes: int,
-    draw: Callable[[int, int], Records],
+    draw: Callable[[Chunk], Records],
     progress: SampleProgress | None = None,
 ) -> Records:
-    """Call `draw(rows, seed)` for each chunk with the chunk's own seed and join the results."""
+    """Call `draw` for each chunk and join the results."""
     parts = [Records.from_sets([], n_codes)]
-    for chunk, start in enumerate(range(0, request.n, CHUNK), start=request.first_chunk):
+    for number, start in enumerate(range(0, request.n, CHUNK), start=request.first_chunk):
         rows = min(CHUNK, request.n - start)
-        parts.append(
-            draw(rows, int(np.random.SeedSequence([request.seed, chunk]).generate_state(1, np.uint64)[0] >> 1))
-        )
+        parts.append(draw(Chunk(number, rows, request)))
         if progress is not None:
             progress(start + rows, request.n)
     return Records.concatenate(parts)

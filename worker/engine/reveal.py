@@ -1,0 +1,150 @@
+"""The fast sampler, for noise that reveals: one block of codes is revealed with each call of the network.
+
+The records of a batch share one random order of the codes, so a call needs logits for the codes of its block only, and
+what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
+
+    blocks   hold equally many expected codes: codes of one block are drawn without knowing of each other
+    sizes    a block is drawn again until the rest of the record can hold the codes that are left: every record gets
+             as many codes as it was to have
+    rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the
+             probability the network says, but how many records have it hardly varies from cohort to cohort
+"""
+
+import torch
+from torch import Tensor
+
+from worker.engine.denoisers import Reading
+from worker.engine.errors import ConfigError
+from worker.engine.noise import HIDDEN, PRESENT
+
+# A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
+RARE = 2.0
+TRIES = 8  # draws of a block before the last one is taken, or made to fit
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread most evenly
+
+
+def deal_offsets(n_codes: int, seed: int, chunk: int) -> Tensor:
+    """Where dealing starts for each code in this chunk: chunk after chunk they cover [0, 1) evenly, (N,)."""
+    first = torch.rand(n_codes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (first + chunk * GOLDEN) % 1
+
+
+@torch.no_grad()
+def reveal_sample(
+    reading: Reading, expected: Tensor, steps: int, offsets: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Reveal every hidden code of the batch in at most `steps` network calls, (B, N) uint8 of 0 and 1.
+
+    `expected` (N,) are the prevalences by which blocks are cut, `offsets` (N,) come from `deal_offsets`.
+    """
+    x_0 = (reading.x == PRESENT).to(torch.uint8)
+    rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
+    blocks = _blocks(reading, expected, steps, generator)
+    for number, codes in enumerate(blocks, start=1):
+        p = torch.sigmoid(reading.logits(codes)) * (reading.x[:, codes] == HIDDEN)
+        reading.reveal(codes, _draw(p, reading.left(), offsets[codes], number == len(blocks), generator))
+        rows = _set_aside_finished(reading, rows, x_0)
+        if len(rows) == 0:
+            break
+    x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
+    return x_0
+
+
+def _blocks(reading: Reading, expected: Tensor, steps: int, generator: torch.Generator) -> list[Tensor]:
+    """The hidden codes in random order, cut into blocks of equally many expected codes."""
+    if steps < 1:
+        raise ConfigError(f"steps must be 1 or more, not {steps}")
+    hidden = (reading.x == HIDDEN).any(0).nonzero().squeeze(1)
+    order = hidden[torch.randperm(len(hidden), generator=generator, device=hidden.device)]
+    cumulative = (expected[order].double() + 1e-6).cumsum(0)
+    shares = torch.arange(1, steps, device=order.device, dtype=torch.float64) / steps
+    cuts = torch.searchsorted(cumulative, shares * cumulative[-1]) if len(order) else shares[:0].long()
+    return [block for block in order.tensor_split(sorted(set(cuts.tolist()))) if len(block)]
+
+
+def _draw(p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, generator: torch.Generator) -> Tensor:
+    """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C)."""
+    rare = p.sum(0) < RARE
+    present = torch.empty(p.shape, dtype=torch.bool, device=p.device)
+    present[:, rare] = dealt = _deal(p[:, rare].double(), offsets[rare], generator)
+    if left is None:
+        present[:, ~rare] = _bernoulli(p[:, ~rare], generator)
+    else:
+        rest = torch.zeros_like(p[:, 0]) if last else (left - p.sum(1)).clamp(min=0.02)  # expected in later blocks
+        present[:, ~rare] = _fitting(p[:, ~rare], left - dealt.sum(1), rest, generator)
+    return present
+
+
+def _bernoulli(p: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(p.shape, generator=generator, device=p.device) < p
+
+
+def _deal(p: Tensor, offsets: Tensor, generator: torch.Generator) -> Tensor:
+    """Systematic sampling down each column of p (B, C): P(present) is p for each record, their number is fixed to 1.
+
+    Walk down the column adding up p; a record is chosen when the sum passes an integer. The walk begins at a random
+    record, so that codes with the same offset do not meet in the same records.
+    """
+    after = p.cumsum(0)
+    start = torch.randint(len(p), (1, p.shape[1]), generator=generator, device=p.device)
+    skipped = after.gather(0, start) - p.gather(0, start)
+    before_start = torch.arange(len(p), device=p.device).unsqueeze(1) < start
+    walked = after - skipped + after[-1:] * before_start + offsets
+    return walked.floor() > (walked - p).floor()
+
+
+def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a block again until the later blocks, expected to hold `rest` codes, can hold what is left of the record.
+
+    Codes drawn side by side vary more in number than codes that add up to a given size. A draw of k codes is accepted
+    with probability proportional to Poisson(left - k; rest) ** crowding, where crowding is the chance that two codes of
+    the block are not the same one: a block of a single code needs no correction, since p knows the size. `rest` = 0
+    says that this is the last block, which holds what is left.
+    """
+    present = _bernoulli(p, generator)
+    present[left <= 0] = False
+    last = rest == 0
+    crowding = torch.where(last, 1.0, 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12))
+    most_likely = _log_poisson(rest.floor(), rest)
+    open_rows = (left > 0).nonzero().squeeze(1)
+    for _ in range(TRIES):
+        remaining = left[open_rows] - present[open_rows].sum(1)
+        log_chance = _log_poisson(remaining, rest[open_rows]) - most_likely[open_rows]
+        chance = torch.exp(crowding[open_rows] * log_chance).masked_fill(remaining < 0, 0.0)
+        refused = torch.rand(len(open_rows), generator=generator, device=p.device) >= chance
+        open_rows = open_rows[refused]
+        if len(open_rows) == 0:
+            return present
+        present[open_rows] = _bernoulli(p[open_rows], generator)
+    closing = open_rows[last[open_rows]]
+    present[closing] = _exactly(p[closing], left[closing], generator)
+    return present
+
+
+def _log_poisson(k: Tensor, mean: Tensor) -> Tensor:
+    """log Poisson(k; mean) for k >= 0; mean = 0 leaves k = 0 alone."""
+    k = k.clamp(min=0)
+    return torch.xlogy(k, mean) - mean - torch.lgamma(k + 1.0)
+
+
+def _exactly(p: Tensor, number: Tensor, generator: torch.Generator) -> Tensor:
+    """`number` (B,) codes of each record, one after the other in proportion to their odds."""
+    uniform = torch.rand(p.shape, generator=generator, device=p.device).clamp(min=1e-12)
+    keys = torch.logit(p.clamp(1e-9, 1 - 1e-6)) - torch.log(-torch.log(uniform))
+    keys = keys.masked_fill(p == 0, -torch.inf)
+    rank = keys.argsort(1, descending=True).argsort(1)
+    return (rank < number.unsqueeze(1)) & (p > 0)
+
+
+def _set_aside_finished(reading: Reading, rows: Tensor, x_0: Tensor) -> Tensor:
+    """Stop reading records that have all their codes, once there are enough of them to be worth it."""
+    left = reading.left()
+    if left is None:
+        return rows
+    finished = left == 0
+    if int(finished.sum()) * 8 < len(rows):
+        return rows
+    x_0[rows[finished]] = (reading.x[finished] == PRESENT).to(torch.uint8)
+    going_on = (~finished).nonzero().squeeze(1)
+    reading.keep(going_on)
+    return rows[going_on]

@@ -1,0 +1,120 @@
+"""Exact conditions for noise that does not reveal: twisted sequential Monte Carlo.
+
+Particles walk from x_T to x_0 as unconditional samples do, but the codes of all_of and none_of are steered to where
+the condition wants them, and each step weighs a particle by how much likelier it has made the condition:
+
+    w <- w * psi_u(x_u) / psi_t(x_t) * p(x_u | x_t) / proposal(x_u | x_t),   psi_t(x_t) = p_theta(condition | x_t)
+
+Particles are resampled inside small independent populations, so that a cohort does not descend from a few of them.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from worker.engine.conditioning import Starts
+from worker.engine.conditions import Condition
+from worker.engine.denoisers import Denoiser
+from worker.engine.errors import ConditionError
+from worker.engine.guidance import ConditionEnergy
+from worker.engine.noise import CERTAIN, PRESENT, TwoStateNoise
+from worker.engine.schedules import strided_times
+
+POPULATION = 64
+
+
+@torch.no_grad()
+def twisted_sample(
+    denoiser: Denoiser, noise: TwoStateNoise, condition: Condition, n: int, steps: int, generator: torch.Generator
+) -> Tensor:
+    """Draw n records that satisfy the condition, (n, N) uint8; as exact as the network when populations are large."""
+    particles = -(-n // POPULATION) * POPULATION
+    energy, device = ConditionEnergy(condition), generator.device
+    steered = sorted(condition.all_of | condition.none_of)
+    x = noise.prior_sample(particles, generator, device)
+    _, size = Starts.under(denoiser, None, device).draw(particles, generator)
+    times = strided_times(noise.timesteps, steps)
+    logits = denoiser.in_batches(x, torch.full((particles,), times[0], device=device), size)
+    log_twist = energy(logits).double()
+    log_weight = log_twist.clone()
+    for t_now, u_next in pairwise(times):
+        order = _resampled(log_weight, generator)
+        if order is not None:
+            x, logits, log_twist, size = (
+                x[order],
+                logits[order],
+                log_twist[order],
+                None if size is None else size[order],
+            )
+            log_weight = torch.zeros_like(log_weight)
+        t, u = torch.full((1,), t_now, device=device), torch.full((1,), u_next, device=device)
+        free = noise.present_probability(logits, x, t, u)
+        forced = noise.present_probability(_steered_logits(logits, condition), x, t, u)
+        x = (torch.rand(x.shape, generator=generator, device=device) < forced).to(torch.uint8)
+        log_weight += _log_ratio(free[:, steered], forced[:, steered], x[:, steered] == PRESENT) - log_twist
+        if u_next > 0:
+            logits = denoiser.in_batches(x, u.expand(particles), size)
+            log_twist = energy(logits).double()
+        else:
+            log_twist = torch.where(_satisfied(condition, x), 0.0, -torch.inf).double()
+        log_weight += log_twist
+    return x[_final(log_weight, generator)][:n]
+
+
+def _steered_logits(logits: Tensor, condition: Condition) -> Tensor:
+    steered = logits.clone()
+    steered[:, sorted(condition.all_of)] = CERTAIN
+    steered[:, sorted(condition.none_of)] = -CERTAIN
+    return steered
+
+
+def _log_ratio(free: Tensor, forced: Tensor, present: Tensor) -> Tensor:
+    """log of p(x_u) / proposal(x_u) over the steered codes, (B,)."""
+    p = torch.where(present, free, 1 - free).clamp(min=1e-300)
+    proposal = torch.where(present, forced, 1 - forced).clamp(min=1e-300)
+    return (p.log() - proposal.log()).sum(1)
+
+
+def _satisfied(condition: Condition, x: Tensor) -> Tensor:
+    met = (x[:, sorted(condition.all_of)] == PRESENT).all(1) & (x[:, sorted(condition.none_of)] != PRESENT).all(1)
+    for group in condition.any_of:
+        met &= (x[:, sorted(group)] == PRESENT).any(1)
+    return met
+
+
+def _resampled(log_weight: Tensor, generator: torch.Generator) -> Tensor | None:
+    """Which particles go on, (P,), in populations whose effective size is below half; None if there is none."""
+    weight = log_weight.view(-1, POPULATION).softmax(1)
+    effective = 1 / weight.square().sum(1)
+    if bool((effective >= POPULATION / 2).all()):
+        return None
+    # Where weights are still even, systematic resampling keeps nearly every particle: one rule for all populations.
+    return _systematic(weight, generator)
+
+
+def _systematic(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Indices of resampled particles, each population (row of `weight`) from itself, (P,)."""
+    populations, size = weight.shape
+    first = torch.rand(populations, 1, generator=generator, device=weight.device, dtype=torch.float64)
+    points = (torch.arange(size, device=weight.device) + first) / size
+    chosen = torch.searchsorted(weight.double().cumsum(1).contiguous(), points).clamp(max=size - 1)
+    return (chosen + torch.arange(populations, device=weight.device).unsqueeze(1) * size).flatten()
+
+
+def _final(log_weight: Tensor, generator: torch.Generator) -> Tensor:
+    """The records that are returned: resampled once more; a population in which none fits takes others' records."""
+    fits = log_weight > -torch.inf
+    if not fits.any():
+        raise ConditionError(
+            "no record that satisfies the condition was found: the model holds it for next to impossible; "
+            "ask for fewer or more common codes, or train with noise 'absorbing', which meets any condition"
+        )
+    alive = fits.view(-1, POPULATION).any(1)
+    by_population = log_weight.view(-1, POPULATION)
+    weight = torch.where(alive.unsqueeze(1), by_population, 0.0).softmax(1)
+    order = _systematic(weight, generator).view(-1, POPULATION)
+    donors = order[alive]
+    pick = torch.randint(len(donors), (int((~alive).sum()),), generator=generator, device=order.device)
+    order[~alive] = donors[pick]
+    return order.flatten()
