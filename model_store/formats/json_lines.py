@@ -11,6 +11,7 @@ from model_store.formats.sources import SourceFile
 BLOCK = 1 << 20
 LONGEST_LINE = 64 << 20  # also the largest Bundle
 LINES_AT_A_TIME = 1 << 14
+TELLING = ("resourceType", "record_id", "code", "codes")
 
 Numbered = list[tuple[int, dict[str, Any]]]
 
@@ -38,8 +39,9 @@ def first_object(file: SourceFile) -> dict[str, Any]:
     """The first line's object, or as much as can be told of a document; empty if there is none."""
     if (found := _object(file.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0])) is not None:
         return found
-    kind = b'"resourceType"' in file.head
-    return {"resourceType": "Bundle"} if kind else {}
+    # a long first line, or a document over many: the names that are there tell enough
+    there = [name for name in TELLING if f'"{name}"'.encode() in file.head]
+    return {"resourceType": "Bundle"} if "resourceType" in there else dict.fromkeys(there)
 
 
 def is_one_document(file: SourceFile) -> bool:

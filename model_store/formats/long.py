@@ -5,6 +5,7 @@ read past: records are sets.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from model_store.formats.json_lines import first_object, read_objects
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.spreadsheet import defused
+from model_store.formats.spreadsheet import as_meant, defused
 from model_store.formats.tables import Rows, as_numbers, filled, read_rows
 
 REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value")
@@ -40,7 +41,7 @@ class LongReader(Reader):
                     yield from self._of_objects(file.label, numbered, rejects)
                 continue
             for rows in read_rows(file, self._columns(file), rejects):
-                yield self._events(rows, rejects)
+                yield self._events(_as_meant(rows) if file.kind == "table" else rows, rejects)
 
     def _columns(self, file: SourceFile) -> dict[str, str]:
         there = file.plain_columns
@@ -102,6 +103,11 @@ def _is_long(file: SourceFile) -> bool:
         first = first_object(file)
         return "record_id" in first and ("code" in first or "codes" in first)
     return set(REQUIRED) <= set(file.plain_columns) or {"patient_id", "code"} <= set(file.plain_columns)
+
+
+def _as_meant(rows: Rows) -> Rows:
+    codes = {role: as_meant(rows.columns[role]) for role in ("code", "vocabulary") if role in rows.columns}
+    return replace(rows, columns={**rows.columns, **codes})
 
 
 def _text(value: Any) -> str | None:

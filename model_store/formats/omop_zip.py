@@ -145,7 +145,7 @@ class Cdm:
             system, rest = split_code(code)
             stem = split_decile(rest)[0]
             found = self.known.get(f"{system}:{stem}", CodeConcepts()).source
-            vocabulary = BY_NAME[system].omop if system in BY_NAME else system
+            vocabulary = BY_NAME[system].omop if system in BY_NAME else system or "OBSERVATION"
             made.setdefault((system, stem), found or Concept(LOCAL_CONCEPTS + position, vocabulary, stem))
         stems = [(system, split_decile(rest)[0]) for system, rest in map(split_code, self.rows.vocabulary)]
         return [made[stem] for stem in stems]

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from model_store.blobs import BlobStore
 from model_store.cohorts import iter_blocks
-from model_store.errors import DataError
+from model_store.errors import DataError, RequestError
 from model_store.formats.npz import is_matrix, read_matrix
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.spreadsheet import defused
+from model_store.formats.spreadsheet import as_meant, defused
 from model_store.formats.tables import Rows, as_numbers, filled, read_rows
 
 IDS = ("record_id", "patient_id")
@@ -36,6 +36,8 @@ class WideReader(Reader):
 
     def batches(self, rejects: Rejects) -> Iterator[Batch]:
         if any(is_matrix(file) for file in self.files):
+            if self.unit == "patient":
+                raise RequestError("a matrix names no patients: its records are visits")
             yield from read_matrix(self.files, self.options.default_vocabulary)
             return
         for file in self.files:
@@ -49,7 +51,8 @@ class WideReader(Reader):
 
     def _of_file(self, file: SourceFile, rejects: Rejects) -> Iterator[Batch]:
         ids = [name for name in IDS if name in file.plain_columns]
-        codes = {i: name.strip() for i, name in enumerate(file.columns) if file.plain_columns[i] not in ids}
+        names = as_meant(pa.array([name.strip() for name in file.columns], pa.string())).to_pylist()
+        codes = {i: name for i, name in enumerate(names) if file.plain_columns[i] not in ids}
         wanted = {name: file.plain_columns.index(name) for name in ids} | {str(i): i for i in codes}
         # a cell is two bytes or more: this bounds the cells that are in memory at once
         header = sum(len(name) + 1 for name in file.columns)

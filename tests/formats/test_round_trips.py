@@ -46,6 +46,8 @@ VOCABULARY = (
     "SEX:F",
     "SEX:M",
     "SNOMED:195662009",
+    "WARD:=1+1",
+    "WARD:-5",
     'WARD:a "quoted", cell; with | and tab-less text',
     "mimiciv_proc_itemid:228127",
 )
@@ -130,7 +132,7 @@ def test_npz_is_a_matrix_scipy_loads(tmp_path: Path) -> None:
     assert matrix.dtype == np.int8 and (matrix.toarray() == dense).all()
 
 
-PARTS = [[[0, 3, 8, 18], list(range(len(VOCABULARY)))], [[], [5, 6, 16, 17, 21]]]
+PARTS = [[[0, 3, 8, 18], list(range(len(VOCABULARY)))], [[], [5, 6, 16, 17, 21, 22]]]
 
 
 def test_fhir_resources_are_valid_and_say_that_they_are_test_data(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import struct
 import zipfile
 from collections.abc import Callable
@@ -177,6 +178,9 @@ def test_one_record_with_5000_codes(tmp_path: Path) -> None:
     rows = "".join(f"r,C{i:04d}\n" for i in range(5_000)) + "s,C0001\n"
     result = read_upload({"x.csv": f"record_id,code\n{rows}".encode()}, tmp_path, max_codes=5_000)
     assert {record: len(codes) for record, codes in result.records.items()} == {"r": 5_000, "s": 1}
+    line = json.dumps({"record_id": "r", "codes": [f"ICD10CM:C{i:04d}" for i in range(5_000)]})
+    whole = read_upload({"x.ndjson": line.encode()}, tmp_path, max_codes=5_000)
+    assert {record: len(codes) for record, codes in whole.records.items()} == {"r": 5_000}
     header = "record_id," + ",".join(f"X:{i}" for i in range(5_000))
     wide = read_upload({"x.csv": f"{header}\nr{',1' * 5_000}\ns{',0' * 5_000}\n".encode()}, tmp_path, max_codes=5_000)
     assert {record: len(codes) for record, codes in wide.records.items()} == {"r": 5_000, "s": 0}
@@ -233,6 +237,8 @@ def test_npz_with_a_vocabulary_beside_it(tmp_path: Path) -> None:
         read_upload({"m.npz": npz(), "v": b"a\nb"}, tmp_path)
     with pytest.raises(DataError, match="no vocabulary"):
         read_upload({"m.npz": npz()}, tmp_path)
+    with pytest.raises(RequestError, match="no patients"):
+        read_upload({"m.npz": npz(), "v": b"a\nb\nc"}, tmp_path, unit="patient")
 
 
 @pytest.mark.parametrize(
