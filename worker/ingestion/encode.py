@@ -1,6 +1,5 @@
 """From batches of rows to CSR. Memory follows distinct ids and codes plus eight bytes for each row, never the text."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -157,10 +156,15 @@ class Encoder:
         if len(lab_row):
             row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
         code, rollup = self._rolled_up(code, choices.rollup)
-        pairs = _distinct(row, code, len(self.codes))
         about_row, about_code = self._about_people(np.flatnonzero(present), choices.masked_age)
-        return self._assembled(
-            _Pairs(*pairs, about_row, about_code), present, patients[present], position, n_patients, choices, rollup
+        if len(about_row):
+            row, code = np.concatenate([row, about_row]), np.concatenate([code, about_code])
+        rank, names = self._ranked()
+        row, code = _distinct(row, rank[code], len(names))
+        csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
+        told = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
+        return Encoded(
+            csr, Vocabulary(tuple(kept)), patients[present], n_patients, position, counted, self._labs.cuts, told
         )
 
     def _plain_rows(self) -> tuple[Ints, Ints]:
@@ -212,70 +216,48 @@ class Encoder:
             codes.append(np.array([self.codes.number(name) for name in column if name is not None], dtype=np.int64))
         return np.concatenate(rows), np.concatenate(codes)
 
-    def _assembled(
-        self,
-        pairs: "_Pairs",
-        present: Mask,
-        patients: Ints,
-        position: NDArray[np.float32],
-        n_patients: int,
-        choices: Choices,
-        rollup: dict[str, Any],
-    ) -> Encoded:
-        """Rows and codes to CSR; records are numbered anew and their codes sorted. A record whose codes are all rare is
-        there, without codes: leaving it out would make every other code look more common."""
-        row, code = pairs.all()
-        counts = np.bincount(code, minlength=len(self.codes))
-        kept, place = self._kept_codes(counts, choices)
-        dropped = int(((counts > 0) & (counts < choices.min_records)).sum())
-        rare = int((place[pairs.code] < 0).sum())
-        stays = place[code] >= 0
-        new_row = (np.cumsum(present) - 1)[row[stays]]
-        place_of = place[code[stays]]
-        n = int(present.sum())
-        order = np.argsort(new_row * len(kept) + place_of)
-        indptr = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum(np.bincount(new_row, minlength=n), out=indptr[1:])
-        records = Csr(indptr, place_of[order].astype(np.int32), len(kept))
-        counted = Counted(self._count, self.rejects.rows, self._count - len(pairs.code), rare, dropped)
-        told = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
-        return Encoded(records, Vocabulary(tuple(kept)), patients, n_patients, position, counted, self._labs.cuts, told)
-
-    def _kept_codes(self, counts: Ints, choices: Choices) -> tuple[list[str], Ints]:
+    def _ranked(self) -> tuple[Ints, list[str]]:
+        """The place of each code in the order of their names, and the names in that order."""
         names = list(self.codes.number_of)
-        kept = sorted(names[i] for i in np.flatnonzero((counts >= choices.min_records) & (counts > 0)))
-        if not kept:
-            raise DataError(f"no code is in at least {choices.min_records} records")
-        if len(kept) > choices.max_codes:
-            raise TooLargeError(
-                f"{len(kept):,} codes are more than the {choices.max_codes:,} allowed; raise min_records"
-            )
-        place = np.full(len(names), -1, dtype=np.int64)
-        for i, name in enumerate(kept):
-            place[self.codes.number_of[name]] = i
-        return kept, place
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.empty(len(names), dtype=np.int64)
+        rank[order] = np.arange(len(names))
+        return rank, [names[i] for i in order]
+
+    def _assembled(
+        self, row: Ints, code: Ints, names: list[str], about: Ints, choices: Choices
+    ) -> tuple[Csr, list[str], Counted]:
+        """Sorted rows and codes to CSR, without rare codes; records are numbered anew. A record whose codes are all
+        rare is there, without codes: leaving it out would make every other code look more common."""
+        counts = np.bincount(code, minlength=len(names))
+        stays = counts >= max(choices.min_records, 1)
+        kept = [names[i] for i in np.flatnonzero(stays)]
+        _refuse_wrong_sizes(kept, choices)
+        dropped = int(((counts > 0) & ~stays).sum())
+        rare = int(counts[~stays].sum()) - int((~stays[about]).sum())
+        repeated = self._count - (len(code) - len(about))
+        if dropped:
+            row, code = row[stays[code]], code[stays[code]]
+        n = int(self.present.sum())
+        indptr = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(np.bincount((np.cumsum(self.present) - 1)[row], minlength=n), out=indptr[1:])
+        place = (np.cumsum(stays) - 1).astype(np.int32)
+        counted = Counted(self._count, self.rejects.rows, repeated, rare, dropped)
+        return Csr(indptr, place[code], len(kept)), kept, counted
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Distinct (record, code) of the upload's rows, and those that say who the record's patient is."""
-
-    row: Ints
-    code: Ints
-    about_row: Ints
-    about_code: Ints
-
-    def all(self) -> tuple[Ints, Ints]:
-        if len(self.about_row) == 0:
-            return self.row, self.code
-        return np.concatenate([self.row, self.about_row]), np.concatenate([self.code, self.about_code])
+def _refuse_wrong_sizes(kept: list[str], choices: Choices) -> None:
+    if not kept:
+        raise DataError(f"no code is in at least {choices.min_records} records")
+    if len(kept) > choices.max_codes:
+        raise TooLargeError(f"{len(kept):,} codes are more than the {choices.max_codes:,} allowed; raise min_records")
 
 
 def _distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:
+    """(row, code) in order, each pair once."""
     key = row.astype(np.int64)
     key *= n_codes
     key += code
     key.sort()
-    if len(key):
-        key = key[np.concatenate([[True], key[1:] != key[:-1]])]
+    key = key[np.concatenate([[True], key[1:] != key[:-1]])]
     return np.divmod(key, n_codes)
