@@ -46,6 +46,9 @@ class Figures:
     rows: list[dict[str, object]] = field(default_factory=list)
 
     def add(self, name: str, value: float, unit: str) -> None:
+        """A result that is not a number is no result, and JSON has no word for it."""
+        if np.isnan(value):
+            return
         self.rows.append({"name": name, "value": value, "unit": unit})
 
     def finish(self, path: Path | None) -> None:

@@ -1,6 +1,6 @@
 """Cohorts under a condition, measured against the real records that satisfy it (slice_prevalence_l1 of the metrics)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from worker.engine.conditions import Condition
 from worker.engine.generators import Generator, SampleRequest
+from worker.engine.population import SimulatedPopulation
 from worker.engine.records import Records
 
 Floats = NDArray[np.float64]
@@ -16,6 +17,7 @@ Floats = NDArray[np.float64]
 CODE_PREVALENCES = (0.2, 0.07, 0.01, 0.003, 0.001)
 PAIR_PREVALENCES = (0.05, 0.01, 0.002)
 REJECTION_POOL = 25_000
+GUIDED = 2_000
 
 
 @dataclass(frozen=True)
@@ -63,24 +65,20 @@ class SliceOutcome:
     ways: dict[str, SliceResult]
 
 
-def measure_slices(
-    generator: Generator, chosen: Iterable[Slice], real: Records, compare: bool
-) -> Iterator[SliceOutcome]:
-    """Exact conditioning for each slice; with `compare` also guidance, setting the bit, and rejection."""
-    pool = generator.sample(SampleRequest(REJECTION_POOL, seed=99)) if compare else None
+def measure_slices(generator: Generator, chosen: Iterable[Slice], real: Records, quick: bool) -> Iterator[SliceOutcome]:
+    """Exact conditioning for each slice, and beside it guidance, setting the bit, and rejection."""
+    pool = generator.sample(SampleRequest(1_024 if quick else REJECTION_POOL, seed=99))
     for one in chosen:
         rows = np.random.default_rng(0).permutation(np.flatnonzero(one.condition.satisfied_by(real)))
         half, other = real.take(rows[: len(rows) // 2]), real.take(rows[len(rows) // 2 :])
         n, target = len(half), other.prevalence()
         ways = {"exact": _result(generator.sample(SampleRequest(n, 1, one.condition)), one.condition, target)}
-        if pool is not None:
-            guided = generator.sample(SampleRequest(min(n, 2_000), 1, one.condition, method="langevin"))
-            ways["langevin"] = _result(guided, one.condition, target)
-            taken = pool.take(np.arange(min(n, len(pool))))
-            ways["bit set"] = _result(_with_bits(taken, one.condition), one.condition, target)
-            ways["rejection"] = _result(
-                pool.take(np.flatnonzero(one.condition.satisfied_by(pool))[:n]), one.condition, target
-            )
+        guided = generator.sample(SampleRequest(min(n, 64 if quick else GUIDED), 1, one.condition, method="langevin"))
+        ways["langevin"] = _result(guided, one.condition, target)
+        taken = pool.take(np.arange(min(n, len(pool))))
+        ways["bit set"] = _result(_with_bits(taken, one.condition), one.condition, target)
+        met = np.flatnonzero(one.condition.satisfied_by(pool))[:n]
+        ways["rejection"] = _result(pool.take(met), one.condition, target)
         yield SliceOutcome(one, len(rows), l1(half.prevalence(), target), ways)
 
 
@@ -89,17 +87,41 @@ def l1(a: Floats, b: Floats) -> float:
     return float(np.abs(a - b).sum())
 
 
-def truth_outcomes(
-    generator: Generator,
-    conditions: list[tuple[str, Condition, Floats]],
-    n: int,
-    draw_true: Callable[[Condition, int], Records],
-) -> Iterator[tuple[str, float, float, float]]:
-    """(name, attainment, distance to the exact prevalences, distance of as many true records) for each condition."""
-    for name, condition, truth in conditions:
-        drawn = generator.sample(SampleRequest(n, 1, condition))
-        floor = l1(draw_true(condition, n).prevalence(), truth)
-        yield name, float(condition.satisfied_by(drawn).mean()), l1(drawn.prevalence(), truth), floor
+@dataclass(frozen=True)
+class TruthOutcome:
+    """One condition on a population whose conditional prevalences are known."""
+
+    name: str
+    trained_on: int  # training records that satisfy the condition
+    drawn: int
+    attainment: float
+    l1: float
+    floor: float  # of as many true records
+
+
+def measure_against_truth(
+    generator: Generator, population: SimulatedPopulation, train: Records, chosen: Iterable[Slice]
+) -> Iterator[TruthOutcome]:
+    """Half as many records as the model has learned from, against the exact prevalences, as for real slices."""
+    for one in chosen:
+        support = int(one.condition.satisfied_by(train).sum())
+        n = max(support // 2, 20)
+        _, truth = population.conditional_prevalence(all_of=sorted(one.condition.all_of))
+        drawn = generator.sample(SampleRequest(n, 1, one.condition))
+        true = _true_records(population, one.condition, n)
+        attained = float(one.condition.satisfied_by(drawn).mean())
+        distance, floor = l1(drawn.prevalence(), truth), l1(true.prevalence(), truth)
+        yield TruthOutcome(one.name, support, n, attained, distance, floor)
+
+
+def _true_records(population: SimulatedPopulation, condition: Condition, n: int) -> Records:
+    """n records of the population that satisfy the condition, by rejection."""
+    rng, parts, found = np.random.default_rng(2), [], 0
+    while found < n:
+        drawn = population.sample(50_000, rng)
+        parts.append(drawn.take(np.flatnonzero(condition.satisfied_by(drawn))))
+        found += len(parts[-1])
+    return Records.concatenate(parts).take(np.arange(n))
 
 
 def _result(cohort: Records, condition: Condition, target: Floats) -> SliceResult:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import lightgbm
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_matrix
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from worker.engine.records import Records
@@ -68,6 +68,6 @@ def _scores(train: Records, test: Records, code: int) -> tuple[float, float]:
     return float(roc_auc_score(y_test, scores)), float(average_precision_score(y_test, scores))
 
 
-def _split(records: Records, code: int) -> tuple[csr_array, np.ndarray]:
+def _split(records: Records, code: int) -> tuple[csr_matrix, np.ndarray]:
     x = records.to_csr(np.float32).tocsc()
-    return x[:, np.arange(records.n_codes) != code].tocsr(), x[:, [code]].toarray()[:, 0]
+    return csr_matrix(x[:, np.arange(records.n_codes) != code]), x[:, [code]].toarray()[:, 0]
