@@ -83,9 +83,10 @@ class Client:
     # --- submissions: each returns a job ---
 
     def upload(self, files: Sequence[str | Path], *, key: str | None = None, **form: Any) -> Json:
-        """Upload long tables (CSV, gzip or Parquet). `form`: name, format, min_records, ..."""
+        """Upload tables; a folder stands for the files in it. `form`: name, format, unit, rollup, min_records, ..."""
         with ExitStack() as opened:
-            parts = [("file", (Path(f).name, opened.enter_context(Path(f).open("rb")))) for f in files]
+            paths = [path for f in files for path in _files_at(Path(f))]
+            parts = [("file", (path.name, opened.enter_context(path.open("rb")))) for path in paths]
             data = {name: str(value) for name, value in form.items() if value is not None}
             headers = {"Idempotency-Key": key or uuid.uuid4().hex}
             # a large file is fsynced and checked after its last byte: the answer may take a while
@@ -131,6 +132,11 @@ class Client:
     def codes(self, dataset_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
         """The vocabulary of a dataset with the counts that may be shown."""
         return self._pages(f"/datasets/{dataset_id}/codes", {"search": search}, limit)
+
+    def labs(self, dataset_id: str) -> list[Json]:
+        """The labs of a dataset that became deciles, with their cut points."""
+        found: list[Json] = self._send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json()
+        return found
 
     def models(self, limit: int | None = None) -> Iterator[Json]:
         return self._pages("/models", {}, limit)
@@ -269,6 +275,13 @@ def _generate_body(model_id: str, n: int, asked: Json) -> Json:
     if isinstance(targets, dict):
         targets = [{"codes": [code], "share": share} for code, share in targets.items()]
     return {"model_id": model_id, "n": n, "conditions": conditions, "targets": list(targets)} | _given(settings)
+
+
+def _files_at(path: Path) -> list[Path]:
+    """The file, or all files of a folder and of those in it."""
+    if not path.is_dir():
+        return [path]
+    return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
 def _given(values: Json) -> Json:

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 
 from app.client import Client
-from app.formats import FORMATS
 from benchmarks._harness import Figures, options, progress_bar, show, timed
 from benchmarks._service_data import add_cohort, add_jobs, write_long_csv
 from benchmarks._service_load import Load, run_load
 from model_store.blobs import open_store
 from model_store.database import Database
+from model_store.formats import WRITERS
 from model_store.settings import Settings
 from worker.embedded import Supervisor
 
@@ -142,7 +142,7 @@ class Bench:
             cohort = add_cohort(self.database, self.store, OWNER, self.sizes.cohort, progress)
         warm = add_cohort(self.database, self.store, OWNER, 20_000, lambda *_: None)
         pid, rows, worst = self.pid("api"), [], 0.0
-        for wanted in FORMATS:
+        for wanted in WRITERS:
             for _ in range(2):
                 self._download(warm, wanted.name, pid)  # libraries load and allocators fill once
             before = rss_mib(pid)

@@ -69,6 +69,7 @@ def cohort_manifest(
         "vocabulary": list(vocabulary.codes),
         "vocabulary_hash": vocabulary.hash,
         "libraries": library_versions(),
+        "dates": "none; formats that cannot be without have them synthesised from the record's number",
         "parts": parts,
     }
 

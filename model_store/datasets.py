@@ -76,8 +76,7 @@ def summarise(records: Csr, vocabulary: Vocabulary, split: NDArray[np.int64], n_
     """What may be told about a dataset. The mean counts shown codes only: with all codes it would be a total from which
     a suppressed count could be solved for."""
     n = len(records)
-    counts = np.bincount(records.indices, minlength=records.n_codes)
-    told = [shown(int(count), n) for count in counts]
+    told = shown_counts(records)
     sizes = np.diff(records.indptr)
     return {
         "records": shown(n),
@@ -90,10 +89,23 @@ def summarise(records: Csr, vocabulary: Vocabulary, split: NDArray[np.int64], n_
     }
 
 
-def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary: dict[str, Any]) -> str:
-    """Write a dataset; returns the sha256 of its manifest."""
-    counts = np.bincount(dataset.records.indices, minlength=dataset.records.n_codes)
+def shown_counts(records: Csr) -> list[int | None]:
+    """In how many records each code is; None where that may not be shown."""
+    counts = np.bincount(records.indices, minlength=records.n_codes)
+    return [shown(int(count), len(records)) for count in counts]
+
+
+def save_dataset(
+    store: BlobStore,
+    folder: str,
+    dataset: StoredDataset,
+    summary: dict[str, Any],
+    details: dict[str, Any] | None = None,
+) -> str:
+    """Write a dataset; returns the sha256 of its manifest. `details` go into the manifest: `lab_cut_points`, and the
+    `concepts` of codes."""
     manifest = {
+        **({} if details is None else details),
         "format": FORMAT,
         "version": VERSION,
         "vocabulary": list(dataset.vocabulary.codes),
@@ -101,7 +113,7 @@ def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary:
         "data_hash": dataset.data_hash,
         "test_share": dataset.test_share,
         "holdout_share": dataset.holdout_share,
-        "shown_counts": [shown(int(count), len(dataset.records)) for count in counts],
+        "shown_counts": shown_counts(dataset.records),
         "summary": summary,
     }
     return write_folder(store, folder, {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}, manifest)

@@ -29,6 +29,9 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 # every target doubles the combinations of targets met and not met
 MOST_TARGETS = 8
+# Known to model_store.formats and worker.ingestion.rollups; a test keeps them equal.
+FormatName = Literal["auto", "long", "wide", "mimic-iii", "mimic-iv", "omop", "cms-claims", "synthea", "fhir", "meds"]
+RollupName = Literal["none", "icd3", "ccs", "ccsr", "chapter"]
 
 Kind = Literal["ingest", "train", "generate", "evaluate"]
 Name = Field(min_length=1, max_length=200)
@@ -59,15 +62,20 @@ class UploadedFile(Payload):
 
 
 class IngestPayload(Payload):
-    """Make a dataset from long tables with columns record_id, code and optionally vocabulary and patient_id."""
+    """Make a dataset from files of one of the formats of model_store/formats."""
 
     dataset_id: str
     name: str = Name
     files: list[UploadedFile] = Field(min_length=1, max_length=100)
-    format: Literal["auto", "long.csv", "long.parquet"] = "auto"
-    rollup: Literal["none"] = "none"
+    format: FormatName = "auto"
+    unit: Literal["auto", "visit", "patient"] = Field(
+        "auto", description="what a record is; auto: as the format has it"
+    )
+    codes_from: Literal["source", "concept"] = Field("source", description="which codes of OMOP tables count")
+    demographics: bool = Field(True, description="make codes of sex and age band where they are known")
+    rollup: RollupName = "none"
     default_vocabulary: str | None = Field(
-        None, min_length=1, max_length=40, description="put before codes when there is no vocabulary column"
+        None, min_length=1, max_length=40, description="put before codes when the upload names no system"
     )
     min_records: int = Field(11, ge=1, description="codes in fewer records than this are dropped")
     holdout_share: float = Field(0.1, ge=0, lt=0.5)

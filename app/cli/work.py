@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from app.cli.output import AsJson, Connection, Exit, Wait, console, errors, fail, print_json, print_table
 from app.cli.progress import remaining_text, wait_with_bars
 from app.client import Client
+from model_store.formats import WRITERS
+from worker.contract import FormatName, RollupName
 from worker.training_settings import PRESET_NAMES
 
 JobId = Annotated[str, typer.Argument(help="id of a job")]
@@ -28,10 +30,14 @@ Codes = Annotated[list[str] | None, typer.Option(metavar="CODE", help="may be gi
 
 def upload(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="long tables: CSV, plain or gzip, or Parquet")],
+    files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
     name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    format: Annotated[str, typer.Option(help="auto, long.csv or long.parquet")] = "auto",
-    default_vocabulary: Annotated[str | None, typer.Option(help="for tables without a vocabulary column")] = None,
+    format: Annotated[str, typer.Option(help=", ".join(get_args(FormatName)))] = "auto",
+    unit: Annotated[str | None, typer.Option(help="what a record is: visit or patient")] = None,
+    rollup: Annotated[str | None, typer.Option(help=f"of ICD codes: {', '.join(get_args(RollupName))}")] = None,
+    codes_from: Annotated[str | None, typer.Option(help="of OMOP tables: source or concept")] = None,
+    demographics: Annotated[bool, typer.Option(help="make codes of sex and age band")] = True,
+    default_vocabulary: Annotated[str | None, typer.Option(help="for tables that name no system")] = None,
     min_records: Annotated[int | None, typer.Option(help="codes in fewer records are dropped")] = None,
     wait: Wait = True,
     as_json: AsJson = False,
@@ -41,10 +47,16 @@ def upload(
         form: dict[str, Any] = {
             "name": name,
             "format": format,
+            "unit": unit,
+            "rollup": rollup,
+            "codes_from": codes_from,
+            "demographics": demographics,
             "default_vocabulary": default_vocabulary,
             "min_records": min_records,
         }
-        _finish(client, client.upload(files, **form), wait, as_json)
+        job = _finish(client, client.upload(files, **form), wait, as_json)
+    if not as_json and job["result"] is not None:
+        console.print(_told_format(job["result"]["summary"]), highlight=False, soft_wrap=True)
 
 
 def train(
@@ -174,17 +186,21 @@ def download(
     context: typer.Context,
     thing: Annotated[str, typer.Argument(help="id of a generate job (records) or of a model (bundle)")],
     to: Annotated[Path | None, typer.Option("--to", "-o", help="file to write")] = None,
-    format: Annotated[str, typer.Option(help="long.csv, ndjson or parquet")] = "long.csv",
+    format: Annotated[str, typer.Option(help=", ".join(writer.name for writer in WRITERS))] = "long.csv",
 ) -> None:
     """Download a cohort's records or a model's bundle."""
     with _client(context) as client:
         if thing.startswith("mdl_"):
             target = to or Path(f"{thing}.zip")
             size = client.download_bundle(thing, target)
+            left_out = []
         else:
             target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
             size = client.download(thing, target, format)
+            left_out = [writer.leaves_out for writer in WRITERS if writer.name == format and writer.leaves_out]
     console.print(f"{target} ({size:,} bytes)", highlight=False, soft_wrap=True)
+    for what in left_out:
+        console.print(f"not carried: {what}", highlight=False, soft_wrap=True)
 
 
 def report(
@@ -294,7 +310,7 @@ def _client(context: typer.Context) -> Client:
     return connection.client()
 
 
-def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> None:
+def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> dict[str, Any]:
     if wait:
         job = wait_with_bars(client, job)
         evaluation = (job["result"] or {}).get("evaluate_job_id")
@@ -304,6 +320,17 @@ def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> N
         print_json(job)
     else:
         console.print(f"{job['kind']} {job['id']} {job['state']} {_summary(job)}", highlight=False, soft_wrap=True)
+    return job
+
+
+def _told_format(summary: dict[str, Any]) -> str:
+    """What an upload was taken for, and what it gave."""
+    found, rows = summary["format"], summary["rows"]
+    how = "recognised as" if found["recognised"] else "read as"
+    tables = ", ".join(sorted({table["table"] for table in found["tables"]}))
+    records = "few" if summary["records"] is None else f"{summary['records']:,}"
+    told = f"{how} {found['name']} ({tables}): {records} records, one per {found['unit']}, {summary['codes']:,} codes"
+    return f"{told}; {rows['read']:,} rows read, {rows['rejected']:,} rejected"
 
 
 def _summary(job: dict[str, Any]) -> str:

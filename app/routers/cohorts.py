@@ -1,18 +1,22 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from app.access import Maker, Reader, Services_
-from app.formats import FORMATS, format_named
+from app.access import Identity, Maker, Reader, Services_
 from app.paging import Cursor, Limit
 from app.schemas.answers import CohortAnswer, PageAnswer
+from app.services import Services
 from app.submissions import audit
 from model_store.cohorts import load_cohort_manifest
-from model_store.repositories import CohortRepository
+from model_store.datasets import load_dataset_manifest
+from model_store.errors import NotFoundError
+from model_store.formats import WRITERS, writer_named
+from model_store.formats.protocol import CodeConcepts
+from model_store.repositories import CohortRepository, DatasetRepository
 from model_store.tables import Cohort
 
 router = APIRouter(tags=["cohorts"])
@@ -39,23 +43,31 @@ def get_cohort(job_id: str, services: Services_, identity: Reader) -> CohortAnsw
     "/cohorts/{job_id}/records",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {f.media_type.split(";")[0]: {} for f in FORMATS}, "description": "the records, streamed"}
+        200: {"content": {f.media_type.split(";")[0]: {} for f in WRITERS}, "description": "the records, streamed"}
     },
 )
 def download_cohort(
     job_id: str,
     services: Services_,
     identity: Reader,
-    format: Annotated[str, Query(max_length=40, examples=[f.name for f in FORMATS])] = "long.csv",
+    format: Annotated[str, Query(max_length=40, examples=[f.name for f in WRITERS])] = "long.csv",
 ) -> StreamingResponse:
-    """Download a cohort's records as `long.csv`, `ndjson` or `parquet`. Every part is verified before it is sent."""
-    wanted = format_named(format)
+    """Download a cohort's records in one of the formats of `docs/formats.md`. Every part is verified before it is sent.
+
+    Ids are the same in all of them. Records have no dates: formats that need some have them synthesised.
+    """
+    wanted = writer_named(format)
     with services.database.session_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)
+    for part in manifest["parts"][:1]:  # headers of tables come before the records: a damaged cohort is told now
+        services.store.read(part["blob"], part["sha256"])
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
-    blocks = begun(wanted.write(services.store, manifest))
+    known = _dataset_manifest(services, identity, cohort)
+    concepts = {code: CodeConcepts.of(told) for code, told in known.get("concepts", {}).items()}
+    manifest |= {"lab_cut_points": known.get("lab_cut_points", {})}
+    blocks = begun(wanted.write(services.store, manifest, concepts))
     return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
 
 
@@ -66,6 +78,16 @@ def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
         CohortRepository(session).delete(identity.owner, job_id)
         audit(session, identity, "delete cohort", job_id)
     services.sweeper.wake()
+
+
+def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> dict[str, Any]:
+    """What is known of the codes from the cohort's dataset, if that is still there."""
+    try:
+        with services.database.read_scope() as session:
+            dataset = DatasetRepository(session).get(identity.owner, cohort.dataset_id)
+    except NotFoundError:
+        return {}
+    return load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash)
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -80,4 +102,5 @@ def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _answer(row: Cohort) -> CohortAnswer:
-    return CohortAnswer.of(row, {f.name: f"/cohorts/{row.job_id}/records?format={f.name}" for f in FORMATS})
+    places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
+    return CohortAnswer.of(row, places, {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out})

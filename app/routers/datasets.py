@@ -11,11 +11,12 @@ from sqlalchemy.orm import Session
 
 from app.access import DataOwner, Identity, Reader, Services_
 from app.paging import Cursor, Limit
-from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, PageAnswer
+from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
 from app.uploads import Receiver, receive
+from model_store.datasets import load_dataset_manifest
 from model_store.errors import RequestError
 from model_store.ids import DATASET, new_id
 from model_store.repositories import DatasetRepository
@@ -38,8 +39,8 @@ UPLOAD_BODY: dict[str, Any] = {
                             "type": "array",
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
-                            "description": "One or more long tables (CSV, plain or gzip, or Parquet) with the columns "
-                            "record_id, code and optionally vocabulary and patient_id.",
+                            "description": "The tables of one upload, or one zip of them: long or wide tables, MIMIC, "
+                            "OMOP, claims, Synthea, FHIR or MEDS; docs/formats.md has the columns.",
                         },
                         **_FORM["properties"],
                     },
@@ -102,6 +103,15 @@ def list_dataset_codes(
         if wanted in known.codes[position].casefold():
             items.append(CodeAnswer(code=known.codes[position], records=known.counts[position]))
     return PageAnswer(items=items, next_cursor=None)
+
+
+@router.get("/datasets/{dataset_id}/labs")
+def list_dataset_labs(dataset_id: str, services: Services_, identity: Reader) -> list[LabAnswer]:
+    """List the labs that became deciles, with the nine values between the ten parts."""
+    with services.database.read_scope() as session:
+        dataset = DatasetRepository(session).get(identity.owner, dataset_id)
+    cuts = load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash).get("lab_cut_points", {})
+    return [LabAnswer(code=code, cut_points=points) for code, points in sorted(cuts.items())]
 
 
 @router.delete("/datasets/{dataset_id}", status_code=204)

@@ -216,6 +216,13 @@ class DatasetAnswer(Answer):
         )
 
 
+class LabAnswer(Answer):
+    """A lab whose values are deciles: a value below the first cut point is `#D1`, one from the ninth on is `#D10`."""
+
+    code: str
+    cut_points: list[float]
+
+
 class CodeAnswer(Answer):
     code: str
     records: int | None = Field(description="records that have it; null where the count may not be shown")
@@ -259,10 +266,11 @@ class CohortAnswer(Answer):
     manifest_hash: str
     manifest: dict[str, Any] = Field(description="enough to make the cohort again, byte for byte")
     formats: dict[str, str] = Field(description="where its records can be had, by format")
+    leaves_out: dict[str, str] = Field(description="what a format cannot carry")
     created_at: datetime
 
     @classmethod
-    def of(cls, row: Cohort, formats: dict[str, str]) -> "CohortAnswer":
+    def of(cls, row: Cohort, formats: dict[str, str], leaves_out: dict[str, str]) -> "CohortAnswer":
         return cls(
             job_id=row.job_id,
             model_id=row.model_id,
@@ -271,5 +279,6 @@ class CohortAnswer(Answer):
             manifest_hash=row.manifest_hash,
             manifest=row.manifest,
             formats=formats,
+            leaves_out=leaves_out,
             created_at=moment(row.created_at),
         )

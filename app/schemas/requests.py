@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.schemas.fields import Code, Name, Seed, SettingsDict
-from worker.contract import MOST_TARGETS, Conditions, Target, check_method
+from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
 from worker.training_settings import PRESET_NAMES
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
@@ -155,10 +155,17 @@ class DatasetForm(Request):
     """The fields beside the files of an upload."""
 
     name: Name | None = Field(None, description="shown in lists; the first file's name if left out")
-    format: Literal["auto", "long.csv", "long.parquet"] = Field("auto", description="`auto` looks at the first bytes")
-    rollup: Literal["none"] = Field("none", description="how codes are grouped")
+    format: FormatName = Field("auto", description="`auto` looks at the files' names and headers")
+    unit: Literal["auto", "visit", "patient"] = Field(
+        "auto", description="what a record is: a visit (admission, encounter, claim) or a patient with all their visits"
+    )
+    codes_from: Literal["source", "concept"] = Field(
+        "source", description="of OMOP tables: the codes as recorded, or their concepts"
+    )
+    demographics: bool = Field(True, description="make codes of sex and age band where they are known")
+    rollup: RollupName = Field("none", description="how ICD codes are grouped")
     default_vocabulary: Annotated[Name, Field(max_length=40)] | None = Field(
-        None, description="put before codes when there is no vocabulary column"
+        None, description="the system of codes when the upload names none"
     )
     min_records: int = Field(11, ge=1, le=2**31, description="codes in fewer records than this are dropped")
     holdout_share: float = Field(0.1, ge=0, lt=0.5, allow_inf_nan=False)

@@ -8,9 +8,9 @@ import zipfile
 import pyarrow.parquet as pq
 import pytest
 
-from app.formats import FORMATS
-from app.formats.long_csv import defused
 from model_store.cohorts import BLOCK_RECORDS
+from model_store.formats import WRITERS
+from model_store.formats.spreadsheet import defused
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_problems import assert_problem
 
@@ -101,7 +101,7 @@ def test_cohort_as_parquet(caller: Caller) -> None:
 def test_unknown_format_names_the_known(caller: Caller) -> None:
     answer = caller.http.get(f"/cohorts/{caller.cohort(PARTS)}/records", params={"format": "xlsx"})
     detail = str(assert_problem(answer, 422, "invalid-request")["detail"])
-    assert all(known.name in detail for known in FORMATS)
+    assert all(known.name in detail for known in WRITERS)
 
 
 EVIL = ('=HYPERLINK("http://x","y")', "+1", "-2", "@SUM(A1)", "\tx", 'q"uote', "com,ma", "ICD10CM:=1+1", "ICD10CM:-5")
@@ -130,7 +130,7 @@ def test_a_damaged_part_is_not_sent(front: Front, caller: Caller) -> None:
     cohort = caller.cohort(PARTS)
     path = front.settings.resolved_data_dir / "store" / "cohorts" / cohort / "parts" / "p0.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    for known in FORMATS:
+    for known in WRITERS:
         answer = caller.http.get(f"/cohorts/{cohort}/records", params={"format": known.name})
         assert_problem(answer, 500, "corrupt")
 

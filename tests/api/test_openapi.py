@@ -13,7 +13,8 @@ from tests.api.conftest import settings_for
 from tests.api.front import Front
 
 OPERATIONS = {
-    "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes", "delete_dataset",
+    "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
+        "list_dataset_labs", "delete_dataset",
     "train_model", "list_models", "get_model", "download_model_bundle", "delete_model",
     "generate_cohort", "estimate_cohort", "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",

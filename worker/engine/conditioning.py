@@ -4,6 +4,8 @@ What a condition leaves open is decided first, by the model's own probabilities:
 record has, then how many codes it has.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,76 +13,89 @@ from worker.engine.conditions import Condition
 from worker.engine.denoisers import Denoiser
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 
+# Several large any_of groups can be met in more ways than fit in memory: the likeliest are kept.
+MOST_WAYS = 4096
 NEGLIGIBLE = 1e-6  # chance that a record has none of the group's codes looked at so far
 
 
-@torch.no_grad()
-def known_by_condition(
-    denoiser: Denoiser, condition: Condition | None, rows: int, generator: torch.Generator
-) -> Tensor:
-    """What the condition reveals of each record, (rows, N) uint8, HIDDEN where it says nothing."""
-    x = torch.full((rows, denoiser.n_codes), HIDDEN, dtype=torch.uint8, device=generator.device)
-    if condition is None:
-        return x
-    x[:, sorted(condition.none_of)] = ABSENT
-    x[:, sorted(condition.all_of)] = PRESENT
-    for group in condition.any_of:
-        members = torch.tensor(sorted(group), device=x.device)
-        undecided = (x[:, members] != PRESENT).all(1).nonzero().squeeze(1)
-        if len(undecided):
-            x[undecided] = _with_a_member(denoiser, x[undecided], members, generator)
-    return x
+@dataclass(frozen=True)
+class Starts:
+    """Every way in which a record can begin under a condition: what is revealed, how likely, and of which sizes."""
+
+    x: Tensor  # (W, N) uint8, HIDDEN where nothing is revealed
+    probability: Tensor  # (W,)
+    size_probability: Tensor | None  # (W, largest size + 1); None if the denoiser knows no sizes
+
+    @classmethod
+    @torch.no_grad()
+    def under(cls, denoiser: Denoiser, condition: Condition | None, device: torch.device | str) -> "Starts":
+        """The starts of all records that satisfy the condition."""
+        x = torch.full((1, denoiser.n_codes), HIDDEN, dtype=torch.uint8, device=device)
+        probability = torch.ones(1, dtype=torch.float64, device=device)
+        if condition is not None:
+            x[:, sorted(condition.none_of)] = ABSENT
+            x[:, sorted(condition.all_of)] = PRESENT
+            for group in condition.any_of:
+                x, probability = _with_a_member(denoiser, x, probability, sorted(group))
+        return cls(x, probability / probability.sum(), _size_probability(denoiser, x))
+
+    def draw(self, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """A start for each record, (rows, N), and its number of codes, (rows,).
+
+        Both follow evenly spread quantiles, so that a batch has about the right number of records of each kind.
+        """
+        way = torch.searchsorted(self.probability.cumsum(0), _spread_quantiles(rows, generator), right=True)
+        way = way.clamp(max=len(self.x) - 1)
+        if self.size_probability is None:
+            return self.x[way], None
+        cumulative = self.size_probability.cumsum(1)[way]
+        size = torch.searchsorted(cumulative, _spread_quantiles(rows, generator).unsqueeze(1), right=True).squeeze(1)
+        return self.x[way], size.clamp(max=cumulative.shape[1] - 1)
 
 
-def _with_a_member(denoiser: Denoiser, x: Tensor, members: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose the first member each record has, in a fixed order, given that it has one; later members stay hidden.
+def _spread_quantiles(rows: int, generator: torch.Generator) -> Tensor:
+    """One uniform number from each of `rows` equal parts of [0, 1), in random order, (rows,) float64."""
+    part = torch.randperm(rows, generator=generator, device=generator.device)
+    within = torch.rand(rows, generator=generator, device=generator.device, dtype=torch.float64)
+    return (part + within) / max(rows, 1)
+
+
+def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: list[int]) -> tuple[Tensor, Tensor]:
+    """The starts in which the record has a member of the group, divided by which of its members is the first.
 
     By the chain rule P(first is k) = P(k | those before are absent) * P(those before are absent), one call for each k.
+    Members after the first stay hidden.
     """
-    contexts, context_of = torch.unique(x, dim=0, return_inverse=True)
-    reading = denoiser.reading(contexts, None)
-    none_so_far = torch.ones(len(contexts), 1, device=x.device)
-    first = []
-    for member in members:
-        code = member.unsqueeze(0)
-        p = torch.sigmoid(reading.logits(code)) * (reading.x[:, code] == HIDDEN)
-        first.append(none_so_far * p)
-        none_so_far = none_so_far * (1 - p)
-        reading.reveal(code, torch.zeros_like(p, dtype=torch.bool))
-        if none_so_far.max() < NEGLIGIBLE:
+    settled = (x[:, group] == PRESENT).any(1)
+    ways, weights = [x[settled]], [probability[settled]]
+    reading = denoiser.reading(x[~settled], None)
+    none_so_far = probability[~settled]
+    for member in group:
+        if len(none_so_far) == 0 or none_so_far.max() < NEGLIGIBLE * probability.max():
             break
-    chosen = torch.multinomial(torch.cat(first, dim=1)[context_of] + 1e-30, 1, generator=generator).squeeze(1)
-    for k, member in enumerate(members[: len(first)]):
-        x[chosen > k, member] = ABSENT
-        x[chosen == k, member] = PRESENT
-    return x
+        code = torch.tensor([member], device=x.device)
+        p = (torch.sigmoid(reading.logits(code)) * (reading.x[:, code] == HIDDEN)).squeeze(1)
+        with_member = reading.x.clone()
+        with_member[:, member] = PRESENT
+        ways.append(with_member[p > 0])
+        weights.append((none_so_far * p)[p > 0])
+        none_so_far = none_so_far * (1 - p)
+        reading.reveal(code, torch.zeros(len(p), 1, dtype=torch.bool, device=x.device))
+    x, probability = torch.cat(ways), torch.cat(weights)
+    likeliest = probability.argsort(descending=True)[:MOST_WAYS]
+    return x[likeliest], probability[likeliest]
 
 
-@torch.no_grad()
-def draw_sizes(denoiser: Denoiser, x: Tensor, generator: torch.Generator) -> Tensor | None:
-    """How many codes each record will have, given what is revealed of it, (B,); None if the denoiser does not say.
-
-    Sizes are drawn from evenly spread quantiles, so that a batch has about the right number of records of each size.
-    """
-    prior = denoiser.size_log_prior
-    if prior is None:
+def _size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
+    """p(number of codes | what is revealed) for each start, (W, largest size + 1)."""
+    if denoiser.size_log_prior is None:
         return None
-    contexts, context_of = torch.unique(x, dim=0, return_inverse=True)
-    revealed = (contexts != HIDDEN).any(1) & denoiser.noise.reveals
-    log_p = prior.double().expand(len(contexts), -1).clone()
-    if revealed.any():
-        t = torch.ones(int(revealed.sum()), dtype=torch.long, device=x.device)
-        _, logits = denoiser.predict(contexts[revealed], t, None)
-        if logits is not None:
-            log_p[revealed] = logits.double()
-    sizes = torch.arange(len(prior), device=x.device)
-    present = (contexts == PRESENT).sum(1, keepdim=True)
-    hidden = (contexts == HIDDEN).sum(1, keepdim=True)
-    if denoiser.noise.reveals:
-        possible = (sizes >= present) & (sizes <= present + hidden)
-        possible[:, -1] |= ~possible.any(1)  # more codes are revealed than any record had: then there are no others
-        log_p = log_p.masked_fill(~possible, -torch.inf)
-    cumulative = log_p.softmax(1).cumsum(1)[context_of]  # (B, S)
-    stratum = torch.randperm(len(x), generator=generator, device=x.device)
-    quantile = (stratum + torch.rand(len(x), generator=generator, device=x.device)).double() / max(len(x), 1)
-    return torch.searchsorted(cumulative, quantile.unsqueeze(1), right=True).squeeze(1).clamp(max=len(prior) - 1)
+    log_p = denoiser.size_log_prior.double().expand(len(x), -1)
+    if denoiser.noise.reveals and bool((x != HIDDEN).any()):
+        _, predicted = denoiser.predict(x, torch.ones(len(x), dtype=torch.long, device=x.device), None)
+        log_p = log_p if predicted is None else predicted.double()
+    size = torch.arange(log_p.shape[1], device=x.device)
+    present, hidden = (x == PRESENT).sum(1, keepdim=True), (x == HIDDEN).sum(1, keepdim=True)
+    possible = (size >= present) & (size <= present + hidden)
+    possible[:, -1] |= ~possible.any(1)  # more codes are revealed than any record had: then there are no others
+    return log_p.masked_fill(~possible, -torch.inf).softmax(1)

@@ -96,30 +96,35 @@ def _deal(p: Tensor, offsets: Tensor, generator: torch.Generator) -> Tensor:
 def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a block again until the later blocks, expected to hold `rest` codes, can hold what is left of the record.
 
-    The draw with k codes is accepted with probability proportional to Poisson(left - k; rest), so records end with as
-    many codes as they were to have. `rest` = 0 says that this is the last block.
+    Codes drawn side by side vary more in number than codes that add up to a given size. A draw of k codes is accepted
+    with probability proportional to Poisson(left - k; rest) ** crowding, where crowding is the chance that two codes of
+    the block are not the same one: a block of a single code needs no correction, since p knows the size. `rest` = 0
+    says that this is the last block, which holds what is left.
     """
     present = _bernoulli(p, generator)
     present[left <= 0] = False
+    last = rest == 0
+    crowding = torch.where(last, 1.0, 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12))
     most_likely = _log_poisson(rest.floor(), rest)
     open_rows = (left > 0).nonzero().squeeze(1)
     for _ in range(TRIES):
         remaining = left[open_rows] - present[open_rows].sum(1)
-        chance = torch.exp(_log_poisson(remaining, rest[open_rows]) - most_likely[open_rows])
+        log_chance = _log_poisson(remaining, rest[open_rows]) - most_likely[open_rows]
+        chance = torch.exp(crowding[open_rows] * log_chance).masked_fill(remaining < 0, 0.0)
         refused = torch.rand(len(open_rows), generator=generator, device=p.device) >= chance
         open_rows = open_rows[refused]
         if len(open_rows) == 0:
             return present
         present[open_rows] = _bernoulli(p[open_rows], generator)
-    closing = open_rows[rest[open_rows] == 0]
+    closing = open_rows[last[open_rows]]
     present[closing] = _exactly(p[closing], left[closing], generator)
     return present
 
 
 def _log_poisson(k: Tensor, mean: Tensor) -> Tensor:
-    """log Poisson(k; mean), -inf for k < 0; mean = 0 leaves k = 0 alone."""
-    value = torch.xlogy(k.clamp(min=0), mean) - mean - torch.lgamma(k.clamp(min=0) + 1.0)
-    return torch.where(k < 0, -torch.inf, value)
+    """log Poisson(k; mean) for k >= 0; mean = 0 leaves k = 0 alone."""
+    k = k.clamp(min=0)
+    return torch.xlogy(k, mean) - mean - torch.lgamma(k + 1.0)
 
 
 def _exactly(p: Tensor, number: Tensor, generator: torch.Generator) -> Tensor:

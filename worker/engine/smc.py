@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from worker.engine.conditioning import draw_sizes
+from worker.engine.conditioning import Starts
 from worker.engine.conditions import Condition
 from worker.engine.denoisers import Denoiser
 from worker.engine.errors import ConditionError
@@ -33,7 +33,7 @@ def twisted_sample(
     energy, device = ConditionEnergy(condition), generator.device
     steered = sorted(condition.all_of | condition.none_of)
     x = noise.prior_sample(particles, generator, device)
-    size = draw_sizes(denoiser, x, generator)
+    _, size = Starts.under(denoiser, None, device).draw(particles, generator)
     times = strided_times(noise.timesteps, steps)
     logits = denoiser.in_batches(x, torch.full((particles,), times[0], device=device), size)
     log_twist = energy(logits).double()

@@ -1,182 +1,263 @@
-"""From rows of text to CSR. Memory follows distinct ids and codes plus eight bytes for each row, never the text."""
+"""From batches of rows to CSR. Memory follows distinct ids and codes plus eight bytes for each row, never the text."""
 
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model_store.datasets import Csr
+from model_store.datasets import Csr, positions, split_of
 from model_store.errors import DataError, TooLargeError
+from model_store.formats.protocol import Batch, Events, Lines, Patients, Visits
+from model_store.formats.rejects import Rejects
+from model_store.formats.sources import Limits
+from model_store.formats.systems import ZEROS_MATTER
 from model_store.vocabulary import Vocabulary
-from worker.ingestion.rejects import Rejects
-from worker.ingestion.source import Batch, Limits
+from worker.ingestion.deciles import Labs
+from worker.ingestion.encoded import Choices, Counted, Encoded
+from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
+from worker.ingestion.people import People
+from worker.ingestion.rollups import ROLLUPS, rolled_up
 
-EMPTY, TOO_LONG = -1, -2
-Ints = NDArray[np.int64]
-
-
-@dataclass
-class Numbering:
-    """Text to numbers, in order of appearance."""
-
-    longest: int
-    number_of: dict[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.number_of)
-
-    def number(self, text: str | None) -> int:
-        """The number of a text without its padding; EMPTY or TOO_LONG if it is none."""
-        stripped = "" if text is None else text.strip()
-        if stripped == "":
-            return EMPTY
-        if len(stripped) > self.longest or len(stripped.encode()) > self.longest:
-            return TOO_LONG
-        return self.number_of.setdefault(stripped, len(self.number_of))
-
-    def of_column(self, column: pa.StringArray) -> Ints:
-        """A number for each row; every distinct text is looked at once."""
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        numbers = np.fromiter((self.number(text) for text in encoded.dictionary.to_pylist()), dtype=np.int64)
-        return numbers[encoded.indices.to_numpy()] if len(encoded) else np.zeros(0, dtype=np.int64)
+Mask = NDArray[np.bool_]
 
 
 class Encoder:
     """Takes batches, gives records."""
 
-    def __init__(self, limits: Limits, default_vocabulary: str | None, rejects: Rejects) -> None:
-        self.limits, self.default_vocabulary, self.rejects = limits, default_vocabulary, rejects
+    def __init__(self, limits: Limits, rejects: Rejects) -> None:
+        self.limits, self.rejects = limits, rejects
         self.records, self.codes, self.patients = (Numbering(limits.field_bytes) for _ in range(3))
         self._systems, self._bare = Numbering(limits.field_bytes), Numbering(limits.field_bytes)
+        self._pairs: dict[int, int] = {}  # system and bare code, as one number -> code
         self._rows: list[NDArray[np.int32]] = []
         self._codes: list[NDArray[np.int32]] = []
-        self._patient_of = np.full(1024, EMPTY, dtype=np.int64)  # of each record; grows
+        self._patient_of = Growing(EMPTY)
         self._has_patients = False
+        self._whole: list[Ints] = []  # records that are there whatever codes they have
+        self._labs, self._people = Labs(), People()
         self._count = 0
+        self.present: Mask = np.zeros(0, dtype=bool)  # which of `records` are there; known after `finish`
 
     def add(self, batch: Batch) -> None:
         """Take the usable rows of a batch and note the others."""
-        lines = np.arange(batch.first_line, batch.first_line + len(batch.columns["code"]))
-        record = self.records.of_column(batch.columns["record_id"])
-        code = self._code_numbers(batch)
-        patient = self.patients.of_column(batch.columns["patient_id"]) if "patient_id" in batch.columns else None
-        usable = self._usable(lines, {"record_id": record, "code": code, "patient_id": patient})
+        if isinstance(batch, Patients):
+            self._people.add(batch, self.patients)
+        elif isinstance(batch, Visits):
+            self._add_visits(batch)
+        else:
+            self._add_events(batch)
+
+    def _add_events(self, batch: Events) -> None:
+        record, code = self.records.of_column(batch.record_id), self._code_numbers(batch)
+        patient = None if batch.patient_id is None else self.patients.of_column(batch.patient_id)
+        numbers = {"record-id": record, "code": code, "patient-id": patient}
+        usable = self._usable(batch.file, batch.lines, numbers)
         if patient is not None:
-            usable = self._with_own_patient(lines, record, patient, usable)
-        self._rows.append(record[usable].astype(np.int32))
-        self._codes.append(code[usable].astype(np.int32))
+            usable = self._with_own_patient(batch.file, batch.lines, record, patient, usable)
+        if batch.day is not None:
+            self._people.saw(record[usable], batch.day.filter(pa.array(usable)), len(self.records))
         self._count += int(usable.sum())
         if self._count > self.limits.rows:
             raise TooLargeError(f"the upload has more than {self.limits.rows:,} rows")
+        self._keep(record, code, usable, batch.value)
 
-    def _code_numbers(self, batch: Batch) -> Ints:
+    def _keep(self, record: Ints, code: Ints, usable: Mask, value: pa.DoubleArray | None) -> None:
+        plain = usable
+        if value is not None:
+            measured = usable & pc.is_valid(value).to_numpy(zero_copy_only=False)
+            plain = usable & ~measured
+            self._labs.add(record[measured], code[measured], pc.fill_null(value, 0.0).to_numpy()[measured])
+        self._rows.append(record[plain].astype(np.int32))
+        self._codes.append(code[plain].astype(np.int32))
+
+    def _add_visits(self, batch: Visits) -> None:
+        """Visits number no records but those that count: a visit without codes is no record."""
+        record = self.records.of_column(batch.record_id)
+        patient = None if batch.patient_id is None else self.patients.of_column(batch.patient_id)
+        named = record >= 0
+        if patient is not None:
+            named &= patient >= 0
+            self._patient_of.up_to(len(self.records))
+            named = self._with_own_patient(batch.file, batch.lines, record, patient, named)
+        if batch.counts:
+            numbers = {"record-id": record, "patient-id": patient}
+            self._whole.append(record[named & self._usable(batch.file, batch.lines, numbers)])
+        if batch.day is not None:
+            self._people.saw(record[named], batch.day.filter(pa.array(named)), len(self.records))
+
+    def _code_numbers(self, batch: Events) -> Ints:
         """Numbers of `SYSTEM:CODE`; every distinct pair is put together once."""
-        if "vocabulary" not in batch.columns and self.default_vocabulary is None:
-            return self.codes.of_column(batch.columns["code"])
-        bare = self._bare.of_column(batch.columns["code"])
-        if "vocabulary" not in batch.columns:
-            system = np.full(len(bare), self._systems.number(self.default_vocabulary))
+        if batch.vocabulary is None:
+            return self.codes.of_column(batch.code)
+        bare = self._bare.of_column(batch.code)
+        if isinstance(batch.vocabulary, str):
+            system = np.full(len(bare), self._systems.number(batch.vocabulary))
         else:
-            system = self._systems.of_column(batch.columns["vocabulary"])
-        pairs, inverse = np.unique((system + 2) * (1 << 32) + bare + 2, return_inverse=True)
-        systems, bares = list(self._systems.number_of), list(self._bare.number_of)
-        numbers = np.empty(len(pairs), dtype=np.int64)
-        for i, pair in enumerate(pairs.tolist()):
-            s, b = pair // (1 << 32) - 2, pair % (1 << 32) - 2
-            numbers[i] = min(s, b) if min(s, b) < 0 else self.codes.number(f"{systems[s]}:{bares[b]}")
-        return numbers[inverse]
+            system = self._systems.of_column(batch.vocabulary)
+        pairs, inverse = np.unique((system + 4) * (1 << 32) + bare + 4, return_inverse=True)
+        known = list(map(self._pairs.get, pairs.tolist()))
+        if None in known:
+            self._put_together(pairs.tolist(), batch.code_was_number)
+            known = list(map(self._pairs.get, pairs.tolist()))
+        return np.array(known, dtype=np.int64)[inverse]
 
-    def _usable(self, lines: Ints, columns: "dict[str, Ints | None]") -> NDArray[np.bool_]:
+    def _put_together(self, pairs: list[int], code_was_number: bool) -> None:
+        systems, bares = list(self._systems.number_of), list(self._bare.number_of)
+        for pair in pairs:
+            if pair in self._pairs:
+                continue
+            s, b = pair // (1 << 32) - 4, pair % (1 << 32) - 4
+            self._pairs[pair] = min(s, b) if min(s, b) < 0 else self.codes.number(f"{systems[s]}:{bares[b]}")
+            if code_was_number and s >= 0 and systems[s].startswith(ZEROS_MATTER):
+                raise DataError(f"{systems[s]} codes came as numbers, so leading zeros are lost; send them as text")
+
+    def _usable(self, file: str, lines: Lines, columns: "dict[str, Ints | None]") -> Mask:
         """Rows without a fault; a row with several is counted for the first."""
         usable = np.ones(len(lines), dtype=bool)
         for name, numbers in columns.items():
             if numbers is None:
                 continue
-            for fault, reason in ((EMPTY, "empty"), (TOO_LONG, "too-long")):
+            for fault, reason in FAULTS:
                 wrong = usable & (numbers == fault)
-                self.rejects.add(f"{reason}-{name.replace('_', '-')}", lines[wrong])
+                self.rejects.add(f"{reason}-{name}", lines[wrong], file)
                 usable &= ~wrong
         return usable
 
-    def _with_own_patient(
-        self, lines: Ints, record: Ints, patient: Ints, usable: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
+    def _with_own_patient(self, file: str, lines: Lines, record: Ints, patient: Ints, usable: Mask) -> Mask:
         """A record belongs to the patient it was first seen with; rows that say otherwise are left out."""
         self._has_patients = True
-        while len(self._patient_of) < len(self.records):
-            self._patient_of = np.concatenate([self._patient_of, np.full_like(self._patient_of, EMPTY)])
-        new = np.flatnonzero(usable & (self._patient_of[record] == EMPTY))
-        self._patient_of[record[new[::-1]]] = patient[new[::-1]]  # the last write wins: so write backwards
-        other = usable & (self._patient_of[record] != patient)
-        self.rejects.add("record-of-two-patients", lines[other])
-        kept: NDArray[np.bool_] = usable & ~other
+        owner = self._patient_of.up_to(len(self.records))
+        new = np.flatnonzero(usable & (owner[record] == EMPTY))
+        owner[record[new[::-1]]] = patient[new[::-1]]  # the last write wins: so write backwards
+        other = usable & (owner[record] != patient)
+        self.rejects.add("record-of-two-patients", lines[other], file)
+        kept: Mask = usable & ~other
         return kept
 
-    def finish(self, min_records: int, max_codes: int) -> "Encoded":
-        """Sort by record, drop repeated rows and rare codes, order the vocabulary."""
-        n_codes = len(self.codes)
-        if self._count == 0 or n_codes == 0:
-            raise DataError("the upload has no usable row")
-        key = np.concatenate(self._rows).astype(np.int64)
-        self._rows.clear()
-        key *= n_codes
-        key += np.concatenate(self._codes)
-        self._codes.clear()
-        key.sort()
-        key = key[np.concatenate([[True], key[1:] != key[:-1]])]
-        row, code = np.divmod(key, n_codes)
-        del key
-        kept, position = self._kept_codes(np.bincount(code, minlength=n_codes), min_records, max_codes)
-        # A record whose rows were all rejected was numbered but is not there; one whose codes are all rare is, without
-        # codes: leaving it out would make every other code look more common.
-        present = np.zeros(len(self.records), dtype=bool)
+    # --- when all rows are in ---
+
+    def finish(self, choices: Choices) -> Encoded:
+        """Code up labs, roll up codes, sort by record, drop repeated rows and rare codes, order the vocabulary."""
+        row, code = self._plain_rows()
+        present = self.present = np.zeros(len(self.records), dtype=bool)
         present[row] = True
-        stays = position[code] >= 0
-        row, code = row[stays], position[code[stays]]
-        return self._assembled(row, code, present, kept, n_codes)
+        for records in self._whole:
+            present[records] = True
+        for measured in self._labs.records:
+            present[measured] = True
+        if self._count == 0 or len(self.codes) == 0:
+            raise DataError("the upload has no usable row")
+        patients = self._patients(present)
+        n_patients = int(patients[present].max()) + 1
+        position = positions(patients[present], n_patients)
+        lab_row, lab_code = self._labs.code_up(self.codes, patients, self._trains(present, position, choices))
+        if len(lab_row):
+            row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
+        code, rollup = self._rolled_up(code, choices.rollup)
+        about_row, about_code = self._about_people(np.flatnonzero(present), choices.masked_age)
+        if len(about_row):
+            row, code = np.concatenate([row, about_row]), np.concatenate([code, about_code])
+        rank, names = self._ranked()
+        row, code = _distinct(row, rank[code], len(names))
+        csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
+        told = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
+        return Encoded(
+            csr, Vocabulary(tuple(kept)), patients[present], n_patients, position, counted, self._labs.cuts, told
+        )
 
-    def _kept_codes(self, counts: Ints, min_records: int, max_codes: int) -> tuple[list[str], Ints]:
-        names = list(self.codes.number_of)
-        kept = sorted(names[i] for i in np.flatnonzero(counts >= min_records))
-        if not kept:
-            raise DataError(f"no code is in at least {min_records} records")
-        if len(kept) > max_codes:
-            raise TooLargeError(f"{len(kept):,} codes are more than the {max_codes:,} allowed; raise min_records")
-        position = np.full(len(names), -1, dtype=np.int64)
-        for i, name in enumerate(kept):
-            position[self.codes.number_of[name]] = i
-        return kept, position
+    def _plain_rows(self) -> tuple[Ints, Ints]:
+        columns = []
+        for chunks in (self._rows, self._codes):
+            columns.append(np.concatenate([*chunks, np.zeros(0, dtype=np.int32)]))
+            chunks.clear()
+        return columns[0], columns[1]
 
-    def _assembled(self, row: Ints, code: Ints, present: NDArray[np.bool_], kept: list[str], n_codes: int) -> "Encoded":
-        """Rows and codes to CSR; records are numbered anew and their codes sorted."""
-        new_row = np.cumsum(present) - 1
-        n = int(present.sum())
-        order = np.argsort(
-            new_row[row] * len(kept) + code
-        )  # positions in the vocabulary are not in order of appearance
-        indptr = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum(np.bincount(new_row[row], minlength=n), out=indptr[1:])
-        records = Csr(indptr, code[order].astype(np.int32), len(kept))
+    def _patients(self, present: Mask) -> Ints:
+        """A patient for each record that is there, numbered from 0; without patients, each record is its own."""
+        numbers = np.full(len(present), EMPTY, dtype=np.int64)
         if self._has_patients:
-            _, patients = np.unique(self._patient_of[: len(present)][present], return_inverse=True)
+            _, numbers[present] = np.unique(
+                self._patient_of.up_to(len(present))[: len(present)][present], return_inverse=True
+            )
         else:
-            patients = np.arange(n)
-        return Encoded(records, Vocabulary(tuple(kept)), patients.astype(np.int64), n_codes - len(kept))
+            numbers[present] = np.arange(int(present.sum()))
+        return numbers
+
+    @staticmethod
+    def _trains(present: Mask, position: NDArray[np.float32], choices: Choices) -> Mask:
+        trains = np.zeros(len(present), dtype=bool)
+        trains[present] = split_of(position, choices.test_share, choices.holdout_share) == 0
+        return trains
+
+    def _rolled_up(self, code: Ints, name: str) -> tuple[Ints, dict[str, Any]]:
+        if name == "none":
+            return code, {"name": name}
+        before = list(self.codes.number_of)
+        seen = np.unique(code)
+        becomes = np.arange(len(before), dtype=np.int64)
+        for number in seen.tolist():
+            becomes[number] = self.codes.number(rolled_up(before[number], ROLLUPS[name]))
+        after = becomes[seen]
+        kept_as_they_are = int((after == seen).sum())
+        told = {"name": name, "codes_before": len(seen), "codes_after": len(np.unique(after))}
+        return becomes[code], told | {"codes_not_rolled_up": kept_as_they_are}
+
+    def _about_people(self, record: Ints, masked_age: int | None) -> tuple[Ints, Ints]:
+        if not self._has_patients:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        owner = self._patient_of.up_to(len(self.records))[record]
+        record, owner = record[owner >= 0], owner[owner >= 0]
+        rows, codes = [], []
+        for column in self._people.codes(record, owner, masked_age):
+            known = np.array([name is not None for name in column], dtype=bool)
+            rows.append(record[known])
+            codes.append(np.array([self.codes.number(name) for name in column if name is not None], dtype=np.int64))
+        return np.concatenate(rows), np.concatenate(codes)
+
+    def _ranked(self) -> tuple[Ints, list[str]]:
+        """The place of each code in the order of their names, and the names in that order."""
+        names = list(self.codes.number_of)
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.empty(len(names), dtype=np.int64)
+        rank[order] = np.arange(len(names))
+        return rank, [names[i] for i in order]
+
+    def _assembled(
+        self, row: Ints, code: Ints, names: list[str], about: Ints, choices: Choices
+    ) -> tuple[Csr, list[str], Counted]:
+        """Sorted rows and codes to CSR, without rare codes; records are numbered anew. A record whose codes are all
+        rare is there, without codes: leaving it out would make every other code look more common."""
+        counts = np.bincount(code, minlength=len(names))
+        stays = counts >= max(choices.min_records, 1)
+        kept = [names[i] for i in np.flatnonzero(stays)]
+        _refuse_wrong_sizes(kept, choices)
+        dropped = int(((counts > 0) & ~stays).sum())
+        rare = int(counts[~stays].sum()) - int((~stays[about]).sum())
+        repeated = self._count - (len(code) - len(about))
+        if dropped:
+            row, code = row[stays[code]], code[stays[code]]
+        n = int(self.present.sum())
+        indptr = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(np.bincount((np.cumsum(self.present) - 1)[row], minlength=n), out=indptr[1:])
+        place = (np.cumsum(stays) - 1).astype(np.int32)
+        counted = Counted(self._count, self.rejects.rows, repeated, rare, dropped)
+        return Csr(indptr, place[code], len(kept)), kept, counted
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Records, their codes, and whose they are."""
+def _refuse_wrong_sizes(kept: list[str], choices: Choices) -> None:
+    if not kept:
+        raise DataError(f"no code is in at least {choices.min_records} records")
+    if len(kept) > choices.max_codes:
+        raise TooLargeError(f"{len(kept):,} codes are more than the {choices.max_codes:,} allowed; raise min_records")
 
-    records: Csr
-    vocabulary: Vocabulary
-    patients: Ints  # (R,), from 0
-    codes_dropped: int
 
-    @property
-    def n_patients(self) -> int:
-        return int(self.patients.max()) + 1 if len(self.patients) else 0
+def _distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:
+    """(row, code) in order, each pair once."""
+    key = row.astype(np.int64)
+    key *= n_codes
+    key += code
+    key.sort()
+    key = key[np.concatenate([[True], key[1:] != key[:-1]])]
+    return np.divmod(key, n_codes)

@@ -1,18 +1,22 @@
 """Make a dataset from uploaded files: read, encode, store. Needs no torch."""
 
 from contextlib import ExitStack
+from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
 from model_store import layout
-from model_store.datasets import StoredDataset, data_hash, positions, save_dataset, split_of, summarise
+from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
+from model_store.formats import Limits, Options, SourceFile, open_upload, unpacked
+from model_store.formats.protocol import Reader
+from model_store.formats.rejects import Rejects
 from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload
 from worker.execution import JobRun, Outcome
-from worker.ingestion import Limits, Source, reader_for
 from worker.ingestion.encode import Encoder
-from worker.ingestion.rejects import Rejects
+from worker.ingestion.encoded import Choices, Encoded
+from worker.ingestion.summary import ingest_summary, told_format
 
 
 def ingest(run: JobRun) -> Outcome:
@@ -21,30 +25,66 @@ def ingest(run: JobRun) -> Outcome:
     settings = run.runtime.settings
     limits = Limits(settings.max_inflated_bytes, settings.max_rows, settings.max_field_bytes)
     rejects = Rejects()
-    encoder = Encoder(limits, payload.default_vocabulary, rejects)
-    _read(run, payload, limits, encoder, rejects)
+    encoder = Encoder(limits, rejects)
+    with ExitStack() as stack:
+        files = unpacked(_files(run, payload, limits, stack))
+        options = Options(payload.unit, payload.codes_from, payload.default_vocabulary, payload.demographics)
+        reader = open_upload(payload.format, files, options, limits)
+        told = {"format": told_format(payload.format, reader, files)}
+        for batch in reader.batches(rejects):
+            run.check()
+            encoder.add(batch)
     run.progress.step("encode", maximum=1)
-    encoded = encoder.finish(payload.min_records, settings.max_codes)
+    choices = Choices(
+        payload.min_records,
+        settings.max_codes,
+        payload.rollup,
+        payload.test_share,
+        payload.holdout_share,
+        reader.masked_age,
+    )
+    encoded = encoder.finish(choices)
     run.check()
     run.progress.step("store", maximum=1)
-    position = positions(encoded.patients, encoded.n_patients)
+    split = split_of(encoded.position, payload.test_share, payload.holdout_share)
+    base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | told
+    summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
+    return _store(run, payload, encoded, reader, summary)
+
+
+def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack) -> list[SourceFile]:
+    """The uploads as files of this machine. Tables are not read in the order they came, so progress is kept by file."""
+    run.progress.step("read", max(sum(file.size for file in payload.files), 1), unit="bytes")
+    done = [0] * len(payload.files)
+    files = []
+    for i, file in enumerate(payload.files):
+
+        def on_read(position: int, i: int = i) -> None:
+            run.check()
+            done[i] = max(done[i], position)
+            run.progress.advance(sum(done))
+
+        path = stack.enter_context(run.runtime.store.local_path(layout.upload_blob(file.upload_id)))
+        files.append(SourceFile.at(path, file.label, limits, on_read))
+    return files
+
+
+def _store(
+    run: JobRun, payload: IngestPayload, encoded: Encoded, reader: Reader, summary: dict[str, object]
+) -> Outcome:
     dataset = StoredDataset(
         encoded.records,
-        position,
+        encoded.position,
         encoded.vocabulary,
         payload.test_share,
         payload.holdout_share,
-        data_hash(encoded.records, position),
+        data_hash(encoded.records, encoded.position),
     )
-    split = split_of(position, payload.test_share, payload.holdout_share)
-    summary = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | {
-        "codes_dropped": encoded.codes_dropped,
-        "min_records": payload.min_records,
-        "rejected": rejects.told(),
-    }
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)
-    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary)
+    known = {code: asdict(found) for code, found in reader.concepts.items() if code in encoded.vocabulary.positions}
+    details = {"lab_cut_points": encoded.cuts, "concepts": known}
+    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, details)
 
     def add_rows(session: Session) -> None:
         DatasetRepository(session).add(
@@ -63,20 +103,3 @@ def ingest(run: JobRun) -> Outcome:
         )
 
     return Outcome({"dataset_id": payload.dataset_id, "summary": summary}, add_rows, keep=[folder])
-
-
-def _read(run: JobRun, payload: IngestPayload, limits: Limits, encoder: Encoder, rejects: Rejects) -> None:
-    total = sum(file.size for file in payload.files)
-    run.progress.step("read", max(total, 1), unit="bytes")
-    before = 0
-    for file in payload.files:
-
-        def on_read(read: int, before: int = before) -> None:
-            run.check()
-            run.progress.advance(before + read)
-
-        with ExitStack() as stack:
-            path = stack.enter_context(run.runtime.store.local_path(layout.upload_blob(file.upload_id)))
-            for batch in reader_for(Source(path, on_read), payload.format, limits).batches(rejects):
-                encoder.add(batch)
-        before += file.size

@@ -81,7 +81,7 @@ class Reading:
 
     def left(self) -> Tensor | None:
         """How many codes are still to come in each record, (B,); None when the network does not know."""
-        return None
+        return None if self.size is None else (self.size - (self.x == PRESENT).sum(1)).clamp(min=0)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all records but `rows`."""

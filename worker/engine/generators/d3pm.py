@@ -1,12 +1,14 @@
 """EHR-D3PM: discrete diffusion over medical codes, behind the generator protocol."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from worker.engine.conditioning import draw_sizes, known_by_condition
+from worker.engine.conditioning import Starts
 from worker.engine.conditions import Condition
 from worker.engine.config import D3PMConfig
 from worker.engine.denoisers import Denoiser, build_denoiser
@@ -22,13 +24,13 @@ from worker.engine.generators.protocol import (
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.losses import Elbo, held_out_elbo
-from worker.engine.noise import HIDDEN, Noise, TwoStateNoise, noise_named
+from worker.engine.noise import Noise, TwoStateNoise, noise_named
 from worker.engine.records import Records
 from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
-from worker.engine.training import Trainer, resolve_device, seeded
+from worker.engine.training import Trainer, precision, resolve_device, seeded
 
 STATE_VERSION = 2
 # Network calls for each record: measured in benchmarks.conditional, more calls give no better cohorts.
@@ -99,14 +101,15 @@ class D3PMGenerator(Generator):
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.denoiser.eval()
-        draw = self._draw_exact
+        draw: Callable[[Chunk], Tensor] = partial(self._draw_exact, starts={})
         if request.asks_for_something and self.method_of(request) == "langevin":
             if request.targets:
                 raise ConfigError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
             draw = self._draw_guided
-        return sample_in_chunks(
-            request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
-        )
+        with precision(self.device):
+            return sample_in_chunks(
+                request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
+            )
 
     def steps_of(self, request: SampleRequest) -> int:
         """Network calls for each record."""
@@ -119,22 +122,27 @@ class D3PMGenerator(Generator):
         guided = request.asks_for_something and self.method_of(request) == "langevin"
         return self.noise.reveals and not guided
 
-    def _draw_exact(self, chunk: Chunk) -> Tensor:
-        """Records that satisfy their conditions, or any records where there are none."""
+    def _draw_exact(self, chunk: Chunk, starts: dict[Condition | None, Starts]) -> Tensor:
+        """Records that satisfy their conditions, or any records where there are none.
+
+        `starts` keeps how records begin under each condition for the chunks to come.
+        """
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         steps = self.steps_of(chunk.request)
-        if self.noise.reveals:
-            return self._reveal(chunk, steps, generator)
-        x_0 = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
-        for rows, condition in chunk.conditions():
-            x_0[rows] = self._walk(len(rows), condition, steps, generator)
-        return x_0
-
-    def _reveal(self, chunk: Chunk, steps: int, generator: torch.Generator) -> Tensor:
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
+        if not self.noise.reveals:
+            for rows, condition in chunk.conditions():
+                x[rows] = self._walk(len(rows), condition, steps, generator)
+            return x
+        sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
+        sized = self.denoiser.size_log_prior is not None
         for rows, condition in chunk.conditions():
-            x[rows] = known_by_condition(self.denoiser, condition, len(rows), generator)
-        reading = self.denoiser.reading(x, draw_sizes(self.denoiser, x, generator))
+            if condition not in starts:
+                starts[condition] = Starts.under(self.denoiser, condition, self.device)
+            x[rows], size = starts[condition].draw(len(rows), generator)
+            if size is not None:
+                sizes[rows] = size
+        reading = self.denoiser.reading(x, sizes if sized else None)
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
         return reveal_sample(reading, self.prevalence.to(self.device), steps, offsets, generator)
 
@@ -154,8 +162,7 @@ class D3PMGenerator(Generator):
 
     def _denoise(self, rows: int, generator: torch.Generator) -> Denoise:
         """The denoiser bound to sizes that are drawn for these records."""
-        nothing = torch.full((rows, self.noise.n_codes), HIDDEN, dtype=torch.uint8, device=self.device)
-        size = draw_sizes(self.denoiser, nothing, generator)
+        _, size = Starts.under(self.denoiser, None, self.device).draw(rows, generator)
         return lambda x_t, t: self.denoiser.in_batches(x_t, t, size)
 
     # --- at rest ---

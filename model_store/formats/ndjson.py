@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.formats.protocol import Format
 from model_store.blobs import BlobStore
 from model_store.cohorts import iter_blocks
+from model_store.formats.protocol import CodeConcepts, Format, Writer
 
 RECORDS_AT_A_TIME = 2048
 
 
-def write_ndjson(store: BlobStore, manifest: dict[str, Any]) -> Iterator[bytes]:
+def write_ndjson(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
     """Each code becomes JSON once; a line joins what is ready."""
     texts = [json.dumps(code) for code in manifest["vocabulary"]]
     for block in iter_blocks(store, manifest):
@@ -24,4 +24,4 @@ def write_ndjson(store: BlobStore, manifest: dict[str, Any]) -> Iterator[bytes]:
             yield "".join(lines).encode()
 
 
-NDJSON = Format("ndjson", "application/x-ndjson", "ndjson", write_ndjson)
+NDJSON = Format(writers=(Writer("ndjson", "application/x-ndjson", "ndjson", write_ndjson),))

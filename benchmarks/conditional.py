@@ -1,0 +1,331 @@
+"""Exact conditions and fast sampling: how good slices are, how fast records come, what preset `best` reaches.
+
+python -m benchmarks.conditional --data DIR --json FILE [--work DIR]
+
+Training `best` is the long part. With --work the trained models are kept there and a second run starts from them.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
+from benchmarks._million import measure as measure_million
+from benchmarks._slices import Slice, measure_slices, slices, truth_outcomes
+from benchmarks._utility import DISEASES, utility_gaps
+from worker.engine.conditions import Condition
+from worker.engine.config import PRESETS, D3PMConfig, SparseConfig
+from worker.engine.generators import FitRequest, SampleRequest, State
+from worker.engine.generators.d3pm import REVEAL_STEPS, D3PMGenerator
+from worker.engine.metrics import fidelity
+from worker.engine.population import SimulatedPopulation, simulated_population
+from worker.engine.records import Records
+from worker.engine.sampling import ancestral_sample
+from worker.engine.training import Hooks
+
+PLAIN_STEPS = 64
+RECORDS = 25_000
+
+
+# ---- models
+
+
+def trained(name: str, settings: dict[str, Any], train: Records, work: Path | None) -> tuple[D3PMGenerator, float]:
+    """The generator and the seconds its training took; from `work` if an earlier run left it there."""
+    weights, notes = (None, None) if work is None else (work / f"{name}.safetensors", work / f"{name}.json")
+    if weights is not None and notes is not None and notes.exists():
+        kept = json.loads(notes.read_text())
+        return D3PMGenerator.from_state(State(load_file(weights), kept["config"])), kept["seconds"]
+    order = np.random.default_rng(0).permutation(len(train))
+    holdout, rest = train.take(order[: len(train) // 20]), train.take(order[len(train) // 20 :])
+    with progress_bar(f"train {name}") as advance, timed() as seconds:
+        hooks = Hooks(on_progress=lambda p: advance(p.step, p.total_steps))
+        generator = D3PMGenerator.fit(FitRequest(rest, holdout, settings, hooks=hooks))
+    if weights is not None and notes is not None:
+        state = generator.state()
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        save_file({key: value.contiguous() for key, value in state.tensors.items()}, weights)
+        notes.write_text(json.dumps({"config": state.config, "seconds": seconds[0]}))
+    return generator, seconds[0]
+
+
+# ---- quality
+
+
+def best_quality(generator: D3PMGenerator, train: Records, test: Records, n: int, figures: Figures) -> None:
+    """Fidelity of an unconditional cohort at the default number of calls."""
+    synth = generator.sample(SampleRequest(n))
+    with progress_bar("measure best") as advance:
+        results = fidelity(synth, test, train, np.random.default_rng(1), lambda _, done, total: advance(done, total))
+    rows = [
+        [name, *(_number(getattr(r, role).value) for role in ("value", "floor", "independent"))]
+        for name, r in results.items()
+    ]
+    show(f"preset best: {n:,} records against test", ["", "ours", "floor", "independent"], rows)
+    value = {name: (_float(r.value.value), _float(r.floor.value)) for name, r in results.items()}
+    figures.add("best.cmd_ratio", value["cmd"][0] / value["cmd"][1], "ours over floor")
+    figures.add("best.mcad", value["mcad"][0], "")
+    figures.add("best.mmd", value["mmd"][0], "")
+    rare = value["prevalence_spearman_rare"]
+    figures.add("best.rare_gap", rare[1] - rare[0], "floor minus ours")
+
+
+def utility(
+    generator: D3PMGenerator, train: Records, test: Records, vocabulary: list[str], n: int, figures: Figures
+) -> None:
+    """Classifiers trained on synthetic records against classifiers trained on as many real ones."""
+    codes = {name: vocabulary.index(code) for name, code in DISEASES.items() if code in vocabulary}
+    if not codes:
+        return
+    synth = generator.sample(SampleRequest(n, seed=3))
+    real = train.take(np.random.default_rng(5).choice(len(train), min(n, len(train)), replace=False))
+    with progress_bar("utility") as advance:
+        outcomes = utility_gaps(synth, real, test, codes, advance)
+    rows = [
+        [
+            o.name,
+            f"{o.real_auroc:.4f}",
+            f"{o.synth_auroc:.4f}",
+            f"{o.gap:+.4f}",
+            f"{o.real_auprc:.4f}",
+            f"{o.synth_auprc:.4f}",
+        ]
+        for o in outcomes
+    ]
+    show(f"utility, {n:,} records each", ["", "AUROC real", "synthetic", "gap", "AUPRC real", "synthetic"], rows)
+    gaps = [o.gap for o in outcomes]
+    figures.add("best.auroc_gap_mean", float(np.mean(gaps)), "real minus synthetic")
+    figures.add("best.auroc_gap_max", float(max(gaps)), "real minus synthetic")
+
+
+def slice_quality(generator: D3PMGenerator, chosen: list[Slice], real: Records, least: int, figures: Figures) -> None:
+    """Conditioned cohorts against the real records that satisfy the condition."""
+    rows, attained, ratios = [], [], []
+    for o in measure_slices(generator, chosen, real, compare=True):
+        exact = o.ways["exact"]
+        assert exact.l1 is not None and exact.attainment is not None
+        attained.append(exact.attainment)
+        if o.real >= least:
+            ratios.append(exact.l1 / o.floor)
+        cells = [
+            "none left" if way.l1 is None or way.attainment is None else f"{way.l1:.2f} ({way.attainment:.0%})"
+            for way in o.ways.values()
+        ]
+        rows.append(
+            [
+                o.slice.name,
+                f"{o.slice.prevalence:.2%}",
+                _suppressed(o.real),
+                f"{o.floor:.2f}",
+                *cells,
+                f"{exact.l1 / o.floor:.2f}",
+            ]
+        )
+    show(
+        "slices: L1 of prevalences to the real slice (attainment)",
+        [
+            "condition",
+            "prevalence",
+            "real records",
+            "floor",
+            "exact",
+            "langevin",
+            "bit set",
+            "rejection",
+            "exact / floor",
+        ],
+        rows,
+    )
+    figures.add("attainment.min", min(attained), "share")
+    figures.add("slice_l1_ratio.max", max(ratios, default=float("nan")), "ours over floor")
+
+
+def truth_quality(quick: bool, work: Path | None) -> None:
+    """The same on the simulated population, whose conditional prevalences are known exactly."""
+    population = simulated_population()
+    train = population.sample(2_000 if quick else 60_000, np.random.default_rng(0))
+    settings = PRESETS["fast"].model_dump()
+    if quick:
+        settings["training"] |= {"epochs": 2}
+    generator, _ = trained("simulated", settings, train, work)
+    chosen = slices(population.sample(100_000, np.random.default_rng(1)), list(population.vocabulary))
+    conditions = []
+    for one in chosen:
+        _, truth = population.conditional_prevalence(all_of=sorted(one.condition.all_of))
+        conditions.append((one.name, one.condition, truth))
+    rows = [
+        [name, f"{attained:.0%}", f"{ours:.3f}", f"{floor:.3f}", f"{ours / floor:.2f}"]
+        for name, attained, ours, floor in truth_outcomes(
+            generator, conditions, 500 if quick else 5_000, lambda c, n: _true_records(population, c, n)
+        )
+    ]
+    show(
+        "simulated population: L1 to the exact conditional prevalences",
+        ["condition", "attainment", "ours", "true records", "ratio"],
+        rows,
+    )
+
+
+def _true_records(population: SimulatedPopulation, condition: Condition, n: int) -> Records:
+    """n records of the population that satisfy the condition, by rejection."""
+    rng, parts, found = np.random.default_rng(2), [], 0
+    while found < n:
+        drawn = population.sample(100_000, rng)
+        parts.append(drawn.take(np.flatnonzero(condition.satisfied_by(drawn))))
+        found += len(parts[-1])
+    return subset(Records.concatenate(parts), n)
+
+
+# ---- speed
+
+
+def plain_records(generator: D3PMGenerator, n: int, steps: int) -> Records:
+    """The plain absorbing sampler: the whole network at every step, every code drawn for itself."""
+    parts = []
+    for start in range(0, n, 1024):
+        draws = torch.Generator().manual_seed(start)
+        rows = min(1024, n - start)
+        parts.append(
+            Records.from_dense(
+                ancestral_sample(generator._denoise(rows, draws), generator.noise, rows, steps, draws).numpy()
+            )
+        )
+    return Records.concatenate(parts)
+
+
+def speed(generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
+    """Records per second of the paper's network and sampler, the plain sampler and the fast one, in one run."""
+    n_codes = generator.noise.n_codes
+    paper_steps, rows, steps = 500, 4, 1 if quick else 3
+    paper = D3PMGenerator(PRESETS["paper-mimic"], generator.prevalence, generator.sizes)
+    draws = torch.Generator().manual_seed(0)
+    x = paper.noise.prior_sample(rows, draws)
+    t = torch.full((rows,), paper_steps)
+    paper.denoiser.eval()
+    with torch.no_grad():
+        paper.denoiser.in_batches(x, t)
+        with timed() as paper_seconds:
+            for _ in range(steps):
+                logits = paper.denoiser.in_batches(x, t)
+                paper.noise.p_sample(logits, x, t[:1], t[:1] - 1, draws)
+    paper_rate = rows / (paper_seconds[0] / steps * paper_steps)
+    n_plain, n_fast = (128, 512) if quick else (2_048, 20_480)
+    with timed() as plain_seconds:
+        plain_records(generator, n_plain, PLAIN_STEPS)
+    generator.sample(SampleRequest(64))
+    with timed() as fast_seconds:
+        generator.sample(SampleRequest(n_fast))
+    plain_rate, fast_rate = n_plain / plain_seconds[0], n_fast / fast_seconds[0]
+    show(
+        f"sampling, {n_codes} codes, same machine, same run",
+        ["sampler", "records / s", "times the paper's"],
+        [
+            [f"linformer paper-mimic, {paper_steps} steps (extrapolated from {steps})", f"{paper_rate:.4f}", "1"],
+            [f"plain absorbing, {PLAIN_STEPS} steps", f"{plain_rate:,.0f}", f"{plain_rate / paper_rate:,.0f}"],
+            [f"block reveal, {REVEAL_STEPS} calls (default)", f"{fast_rate:,.0f}", f"{fast_rate / paper_rate:,.0f}"],
+        ],
+    )
+    figures.add("sampling.records_per_s", fast_rate, "records / s")
+    figures.add("sampling.speedup_vs_paper", fast_rate / paper_rate, "times")
+    figures.add("sampling.speedup_vs_plain", fast_rate / plain_rate, "times")
+
+
+def fidelity_by_calls(generator: D3PMGenerator, train: Records, test: Records, n: int) -> None:
+    """What more network calls bring, for the fast sampler and the plain one."""
+    names = ["prevalence_spearman_rare", "cmd", "mcad", "mmd"]
+    rows: list[list[str]] = []
+    ways = [("block reveal", calls) for calls in (8, 16, 32, 64, 128)] + [("plain", PLAIN_STEPS)]
+    for number, (way, calls) in enumerate(ways):
+        with timed() as seconds:
+            synth = (
+                generator.sample(SampleRequest(n, steps=calls))
+                if way != "plain"
+                else plain_records(generator, n, calls)
+            )
+        results = fidelity(synth, test, train, np.random.default_rng(1), names=names)
+        if number == 0:
+            rows.append(["floor (real records)", "", "", *(_number(results[name].floor.value) for name in names)])
+        rate = f"{n / seconds[0]:,.0f}"
+        rows.append([way, str(calls), rate, *(_number(results[name].value.value) for name in names)])
+    show(f"fidelity by network calls, {n:,} records", ["sampler", "calls", "records / s", *names], rows)
+
+
+def growth(quick: bool) -> None:
+    """How the cost of a record grows with the number of codes and of records; untrained networks cost the same."""
+    rows = []
+    for n_codes in (500, 1_000) if quick else (500, 1_000, 2_000, 4_000):
+        weights = 1 / np.arange(1, n_codes + 1) ** 0.9
+        prevalence = torch.from_numpy(weights * 9 / weights.sum()).clamp(max=0.5)
+        sizes = torch.from_numpy(np.bincount(np.random.default_rng(0).poisson(9, 10_000)) / 10_000)
+        generator = D3PMGenerator(D3PMConfig(denoiser=SparseConfig()), prevalence, sizes)
+        generator.sample(SampleRequest(64))
+        cells = []
+        for n in (512, 1_024) if quick else (2_048, 8_192):
+            with timed() as seconds:
+                generator.sample(SampleRequest(n))
+            cells.append(f"{n / seconds[0]:,.0f}")
+        rows.append([f"{n_codes:,}", *cells])
+    show("records / s by number of codes", ["codes", "few records", "four times as many"], rows)
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _suppressed(count: int) -> str:
+    return "10 or fewer" if count <= 10 else f"{count:,}"
+
+
+def main() -> None:
+    parser = options(__doc__ or "", data=True)
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keep trained models here and start from them")
+    parser.add_argument("--skip-million", action="store_true", help="leave out the cohort of a million records")
+    arguments = parser.parse_args()
+    quick, figures = arguments.quick, Figures()
+    if arguments.data is not None:
+        train, test, vocabulary = load_long(arguments.data)
+        label = arguments.data.name
+    else:
+        population = simulated_population()
+        train, test = (population.sample(n, np.random.default_rng(n)) for n in (50_000, 25_000))
+        vocabulary, label = list(population.vocabulary), "simulated population"
+    settings = PRESETS["best"].model_dump()
+    if quick:
+        train, test = subset(train, 2_000), subset(test, 1_000)
+        settings = PRESETS["fast"].model_dump()
+        settings["training"] |= {"epochs": 2}
+    started = time.perf_counter()
+    best, seconds = trained(f"best-{label}", settings, train, arguments.work)
+    figures.add("best.train_seconds", seconds, "s")
+    n = 512 if quick else RECORDS
+    speed(best, quick, figures)
+    growth(quick)
+    slice_quality(
+        best,
+        slices(Records.concatenate([train, test]), vocabulary),
+        Records.concatenate([train, test]),
+        20 if quick else 500,
+        figures,
+    )
+    truth_quality(quick, arguments.work)
+    best_quality(best, train, test, n, figures)
+    if not quick:
+        fidelity_by_calls(best, train, test, n)
+    utility(best, train, test, vocabulary, 2_000 if quick else 50_000, figures)
+    if not arguments.skip_million:
+        measure_million(figures, quick=quick)
+    print(f"{time.perf_counter() - started:.0f} s in all")
+    figures.finish(arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Coding systems: the name in our codes, and what OMOP, FHIR and others call them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Domain = Literal["condition", "procedure", "drug", "measurement", "observation"]
+
+SEX, AGE = "SEX", "AGE"
+LOCAL_URL = "urn:ehr-d3pm:code-system:"
+# Leading zeros are part of these codes: as numbers they are other codes.
+ZEROS_MATTER = ("ICD", "NDC", "CPT", "HCPCS")
+DECILE = "#D"
+
+
+@dataclass(frozen=True)
+class System:
+    name: str
+    domain: Domain
+    omop: str  # vocabulary_id
+    fhir: str  # URL
+
+
+SYSTEMS: tuple[System, ...] = (
+    System("ICD9DX", "condition", "ICD9CM", "http://hl7.org/fhir/sid/icd-9-cm"),
+    System("ICD9PX", "procedure", "ICD9Proc", "http://hl7.org/fhir/sid/icd-9-cm/procedure"),
+    System("ICD10CM", "condition", "ICD10CM", "http://hl7.org/fhir/sid/icd-10-cm"),
+    System("ICD10PCS", "procedure", "ICD10PCS", "http://www.cms.gov/Medicare/Coding/ICD10"),
+    System("ICD10", "condition", "ICD10", "http://hl7.org/fhir/sid/icd-10"),
+    System("SNOMED", "condition", "SNOMED", "http://snomed.info/sct"),
+    System("CPT", "procedure", "CPT4", "http://www.ama-assn.org/go/cpt"),
+    System("HCPCS", "procedure", "HCPCS", "https://www.cms.gov/Medicare/Coding/HCPCSReleaseCodeSets"),
+    System("NDC", "drug", "NDC", "http://hl7.org/fhir/sid/ndc"),
+    System("RXNORM", "drug", "RxNorm", "http://www.nlm.nih.gov/research/umls/rxnorm"),
+    System("LOINC", "measurement", "LOINC", "http://loinc.org"),
+    # a code whose table is known but whose system is not
+    System("CONDITION", "condition", "CONDITION", f"{LOCAL_URL}CONDITION"),
+    System("PROCEDURE", "procedure", "PROCEDURE", f"{LOCAL_URL}PROCEDURE"),
+    System("DRUG", "drug", "DRUG", f"{LOCAL_URL}DRUG"),
+    System("MEASUREMENT", "measurement", "MEASUREMENT", f"{LOCAL_URL}MEASUREMENT"),
+)
+BY_NAME = {system.name: system for system in SYSTEMS}
+BY_OMOP = {system.omop.lower(): system.name for system in SYSTEMS}
+BY_FHIR = {system.fhir: system.name for system in SYSTEMS} | {"urn:oid:2.16.840.1.113883.6.90": "ICD10CM"}
+
+
+def split_code(code: str) -> tuple[str, str]:
+    """(system, rest); the system is empty where the code names none."""
+    system, colon, rest = code.partition(":")
+    return (system, rest) if colon else ("", code)
+
+
+def domain_of(system: str) -> Domain:
+    """The kind of fact a code states; a system nobody has listed states observations."""
+    return BY_NAME[system].domain if system in BY_NAME else "observation"
+
+
+def split_decile(code: str) -> tuple[str, str]:
+    """(`2345-7`, `D7`) of `2345-7#D7`; the second is empty for other codes."""
+    stem, mark, number = code.rpartition(DECILE)
+    return (stem, f"D{number}") if mark and number.isdigit() else (code, "")
+
+
+def plain_icd(code: str) -> str:
+    """As MIMIC and claims write ICD codes: without the dot, in capitals."""
+    return code.replace(".", "").upper()
+
+
+def dotted_icd(system: str, code: str) -> str:
+    """As FHIR and people write ICD codes. E codes of ICD-9 have four characters before the dot, procedures two."""
+    if "." in code or not system.startswith("ICD") or system == "ICD10PCS":
+        return code
+    head = 2 if system == "ICD9PX" else 4 if system == "ICD9DX" and code.startswith("E") else 3
+    return f"{code[:head]}.{code[head:]}" if len(code) > head else code
+
+
+def age_band(age: int) -> str:
+    return f"{AGE}:90+" if age >= 90 else f"{AGE}:{age // 10 * 10}-{age // 10 * 10 + 9}"
+
+
+def band_start(code: str) -> int:
+    """The first year of an age band, as `age_band` writes it."""
+    return int(split_code(code)[1].rstrip("+").split("-")[0])
+
+
+def systems_in(vocabulary: Sequence[str]) -> list[str]:
+    return sorted({split_code(code)[0] for code in vocabulary})

@@ -1,0 +1,89 @@
+"""An OMOP folder goes in, a synthetic OMOP database comes out: through HTTP, with a real worker."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client import ApiError, Client, JobFailedError
+from model_store.formats import WRITERS
+from tests.api.front import Front
+from tests.formats.omop_folder import DIABETES, omop_tables
+from tests.formats.reading import ROOMY, read_upload
+from tests.formats.test_round_trips import load_cdm
+from tests.service.conftest import _stand
+from tests.service.stand import TINY, Stand
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    """Formats do not depend on the database: one will do."""
+    for stand in _stand(f"sqlite:///{tmp_path / 'test.sqlite'}"):
+        stand.worker()
+        yield stand
+
+
+def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
+    folder = tmp_path / "cdm"
+    folder.mkdir()
+    tables = omop_tables()
+    for name, data in tables.items():
+        (folder / name).write_bytes(data)
+    archive = tmp_path / "cdm.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, data in tables.items():
+            zipped.writestr(f"export/{name}", data)
+
+    with Front(stand.settings) as front, Client(front.url, front.key("integrator")) as client:
+        uploads = [client.wait(client.upload([what], name="cdm"))["result"] for what in (archive, folder)]
+        datasets = [client.dataset(upload["dataset_id"]) for upload in uploads]
+        assert datasets[0]["data_hash"] == datasets[1]["data_hash"]  # a zip and its files are the same data
+        summary = datasets[0]["summary"]
+        assert (summary["format"]["name"], summary["format"]["recognised"]) == ("omop", True)
+        assert {table["table"] for table in summary["format"]["tables"]} == {name[:-4] for name in tables}
+        assert summary["records"] == 600 and summary["patients"] == 300 and summary["rejected"] == {}
+        assert summary["labs"] == {"with_deciles": 1, "too_few": 0}
+        (lab,) = client.labs(uploads[0]["dataset_id"])
+        assert lab["code"] == "LOINC:2345-7" and lab["cut_points"] == sorted(lab["cut_points"])
+        assert len(lab["cut_points"]) == 9
+        codes = {item["code"] for item in client.codes(uploads[0]["dataset_id"])}
+        assert {"ICD9DX:25000", "ICD9DX:0389", "ICD9PX:0389", "NDC:00002751001", "SEX:F", "LOINC:2345-7#D10"} <= codes
+
+        settings = TINY | {"training": {"epochs": 3, "batch_size": 64, "holdout_draws": 1}}
+        model = client.wait(client.train(uploads[0]["dataset_id"], settings=settings))["result"]["model_id"]
+        cohort = client.wait(client.generate(model, 150, all_of=[f"ICD9DX:{DIABETES}"], seed=3, evaluate=False))["id"]
+        told = client.cohort(cohort)
+        assert "synthesised" in told["manifest"]["dates"] and "ICD9DX" in told["leaves_out"]["mimic-iii.zip"]
+
+        files = {}
+        for writer in WRITERS:
+            target = tmp_path / f"cohort.{writer.extension}"
+            client.download(cohort, target, writer.name)
+            files[writer.name] = target.read_bytes()
+        with pytest.raises(ApiError, match=r"omop\.zip"):
+            client.download(cohort, tmp_path / "x", "xlsx")
+        broken = tmp_path / "broken.zip"
+        broken.write_bytes(archive.read_bytes()[:-100])
+        with pytest.raises(JobFailedError, match="zip"):
+            client.wait(client.upload([broken]))
+
+    database = load_cdm(files["omop.zip"], tmp_path / "loaded")
+    assert json.loads((tmp_path / "loaded" / "manifest.json").read_text())["lab_cut_points"] != {}
+    assert database.execute("select count(*) from person").fetchone() == (150,)
+    found = database.execute(
+        "select distinct vocabulary_id, condition_concept_id from condition_occurrence"
+        " join concept on concept_id = condition_source_concept_id where condition_source_value = ?",
+        [DIABETES],
+    ).fetchall()
+    assert found == [("ICD9CM", 201826)]  # the concepts the upload's table gave
+    # every form says the same of every record that has a code of its own
+    omop = read_upload({"c.zip": files["omop.zip"]}, tmp_path, limits=ROOMY).records
+    for name, label in (("long.csv", "c.csv"), ("npz", "c.npz"), ("meds.parquet", "c.parquet")):
+        other = read_upload({label: files[name]}, tmp_path, limits=ROOMY).records
+        assert {record: other[record] for record in omop} == omop
+    assert any(f"ICD9DX:{DIABETES}" in codes for codes in omop.values())
+    with zipfile.ZipFile(io.BytesIO(files["mimic-iii.zip"])) as mimic:
+        assert mimic.testzip() is None

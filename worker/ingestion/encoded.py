@@ -1,0 +1,48 @@
+"""What encoding is asked for, and what it gives."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.datasets import Csr
+from model_store.vocabulary import Vocabulary
+from worker.ingestion.numbering import Ints
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How records are made of rows."""
+
+    min_records: int = 11
+    max_codes: int = 100_000
+    rollup: str = "none"
+    test_share: float = 0.1
+    holdout_share: float = 0.1
+    masked_age: int | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What became of rows: of the usable ones, `repeated` said nothing new and `rare` had codes that were dropped."""
+
+    usable: int
+    rejected: int
+    repeated: int
+    rare: int
+    codes_dropped: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Records, their codes, and whose they are."""
+
+    records: Csr
+    vocabulary: Vocabulary
+    patients: Ints  # (R,), from 0
+    n_patients: int
+    position: NDArray[np.float32]  # (R,), decides the split
+    counted: Counted
+    cuts: dict[str, list[float]] = field(default_factory=dict)  # of labs
+    told: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,74 @@
+"""What is known of patients and of when records began, as codes of their own systems: SEX:F, AGE:60-69."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from model_store.formats.protocol import Patients
+from model_store.formats.systems import SEX, age_band
+from worker.ingestion.numbering import Growing, Ints, Numbering
+
+UNKNOWN = np.iinfo(np.int64).max
+OLDEST = 125
+OVER_89 = 90
+
+
+class People:
+    """Numbers for sex (0 unknown, 1 F, 2 M), day of birth and first day, in days since 1970."""
+
+    def __init__(self) -> None:
+        self.sex, self.birth = Growing(0), Growing(UNKNOWN)
+        self.first_day = Growing(UNKNOWN)
+
+    def add(self, batch: Patients, patients: Numbering) -> None:
+        """The first that is told of a patient counts."""
+        number = patients.of_column(batch.patient_id)
+        known = number >= 0
+        letter = pc.fill_null(pc.utf8_upper(pc.utf8_slice_codeunits(pc.utf8_trim_whitespace(batch.sex), 0, 1)), "")
+        sex = np.select([np.asarray(pc.equal(letter, "F")), np.asarray(pc.equal(letter, "M"))], [1, 2], 0)
+        _set_first(self.sex.up_to(len(patients)), number[known], sex[known], 0)
+        _set_first(self.birth.up_to(len(patients)), number[known], days_since_1970(batch.birth)[known], UNKNOWN)
+
+    def saw(self, record: Ints, day: pa.Date32Array, n_records: int) -> None:
+        np.minimum.at(self.first_day.up_to(n_records), record, days_since_1970(day))
+
+    def codes(self, record: Ints, patient: Ints, masked_age: int | None) -> tuple[list[str | None], list[str | None]]:
+        """(sex, age band) of records, as codes; None where it is not known."""
+        sex = self.sex.up_to(int(patient.max(initial=0)) + 1)[patient]
+        birth = self.birth.up_to(int(patient.max(initial=0)) + 1)[patient]
+        day = self.first_day.up_to(int(record.max(initial=0)) + 1)[record]
+        known = (birth != UNKNOWN) & (day != UNKNOWN)
+        age = np.full(len(record), -1, dtype=np.int64)
+        age[known] = _years(birth[known], day[known])
+        if masked_age is not None:
+            age[age >= masked_age] = OVER_89
+        sexes: list[str | None] = [None, f"{SEX}:F", f"{SEX}:M"]
+        bands = [age_band(int(years)) if 0 <= years <= OLDEST else None for years in range(OLDEST + 1)]
+        return [sexes[s] for s in sex], [bands[years] if 0 <= years <= OLDEST else None for years in age.tolist()]
+
+
+def days_since_1970(column: pa.Date32Array) -> Ints:
+    days: Ints = pc.fill_null(pc.cast(pc.cast(column, pa.int32()), pa.int64()), UNKNOWN).to_numpy()
+    return days
+
+
+def _years(birth: Ints, day: Ints) -> Ints:
+    """Whole years, by the calendar."""
+    born, then = birth.astype("datetime64[D]"), day.astype("datetime64[D]")
+    years = then.astype("datetime64[Y]").astype(np.int64) - born.astype("datetime64[Y]").astype(np.int64)
+    anniversary_to_come = _within_year(then) < _within_year(born)
+    whole: Ints = years - anniversary_to_come
+    return whole
+
+
+def _within_year(day: NDArray[np.datetime64]) -> Ints:
+    """Month and day as one number."""
+    month = day.astype("datetime64[M]")
+    within: Ints = month.astype(np.int64) % 12 * 31 + (day - month.astype("datetime64[D]")).astype(np.int64)
+    return within
+
+
+def _set_first(values: Ints, at: Ints, new: Ints, unknown: int) -> None:
+    wanted = (new != unknown) & (values[at] == unknown)
+    values[at[wanted][::-1]] = new[wanted][::-1]  # the last write wins: so write backwards
