@@ -32,8 +32,8 @@ class Sizes:
 
 
 class WatchfulClient(Client):
-    """Whenever it looks at a job it first has what has ended started again: nobody else would, and a job without a worker
-    waits for ever. In the caller's thread, because the service's processes end with the thread that started them."""
+    """Whenever it looks at a job it first has started again what has ended: nobody else would, and a job without a
+    worker waits for ever. In the caller's thread: the service's processes end with the thread that started them."""
 
     def __init__(self, url: str, keep_running: Callable[[], None]) -> None:
         super().__init__(url)

@@ -65,6 +65,14 @@ def test_commands(sqlite_caller: Caller, tmp_path: Path) -> None:
     assert refused.returncode == 4 and "did you mean" in refused.stderr
     assert json.loads(refused.stdout)["type"].endswith("unknown-code")
     assert as_caller(caller, "job", "job_" + "0" * 32).returncode == 4
+    model = caller.model(dataset_id=caller.dataset())
+    words = ("--all-of", "ICD10CM:E11", "--target", "ICD10CM:E84,ICD9DX:25*=0.25", "--method", "exact", "--json")
+    asked = json.loads(as_caller(caller, "generate", model, "--no-wait", *words).stdout)["request"]
+    assert asked["targets"] == [{"codes": ["ICD10CM:E84", "ICD9DX:25*"], "share": 0.25}] and asked["method"] == "exact"
+    assert json.loads(as_caller(caller, "estimate", model, *words).stdout)["support"]["seen"] == "yes"
+    shown = as_caller(caller, "estimate", model, "--all-of", "ICD10CM:E99")
+    assert shown.returncode == 0 and "nearest that can be had: without all_of ICD10CM:E99" in shown.stdout
+    assert as_caller(caller, "generate", model, "--target", "ICD10CM:E84").returncode == 2
 
 
 def test_waiting_download_and_report(open_front: Front, sqlite_caller: Caller, tmp_path: Path) -> None:

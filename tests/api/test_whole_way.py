@@ -2,13 +2,16 @@
 
 import csv
 import gzip
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.client import ApiError, Client, JobFailedError
 from tests.api.front import Front
 from tests.service.conftest import postgres, shared_stand
+from tests.service.servers import wait_until
 from tests.service.stand import TINY, Stand, long_csv
 
 __all__ = ["postgres", "shared_stand"]
@@ -48,6 +51,15 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
         again = client.wait(client.generate(model, 200, seed=3, evaluate=False, **conditions))
         client.download(again["id"], tmp_path / "again.csv")
         assert (tmp_path / "again.csv").read_bytes() == target.read_bytes()
+
+        # an estimate is near what a job then takes; on a busy machine it cannot be nearer than this
+        wait_until(lambda: client.estimate(model, 5)["workers"] == 1, 20, "a worker that tells of itself")
+        large: dict[str, Any] = {"n": 100_000, "steps": 16, **conditions}
+        expected = client.estimate(model, **large)
+        assert expected["method"] == "exact" and 0.1 < expected["memory_gib"] < 4
+        taken = client.wait(client.generate(model, evaluate=False, **large))
+        started, finished = (datetime.fromisoformat(taken[name]) for name in ("started_at", "finished_at"))
+        assert 1 / 4 < expected["seconds"] / (finished - started).total_seconds() < 4
 
         with pytest.raises(ApiError, match="did you mean"):
             client.generate(model, 5, all_of=["ICD9DX:0001"])

@@ -64,9 +64,12 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
         "targets": [Target(codes=["ICD9DX:001", "ICD9DX:010"], share=0.3)],
         "warnings": ["to be remembered"],
     }
-    result = stand.succeed(stand.generate(model_id, n=1500, evaluate=False, **wanted))
+    result = stand.succeed(stand.generate(model_id, n=1500, **wanted))
+    stand.succeed(result["evaluate_job_id"])
     with stand.database.read_scope() as session:
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
+        (told,) = ReportRepository(session).newest(OWNER, result["cohort_id"]).body["targets"]
+    assert told["asked"] == 0.3 and abs(told["attained"] - 0.3) < 0.001
     assert cohort.manifest["resolved"] == {"method": "exact", "steps": 16}
     assert cohort.manifest["warnings"] == ["to be remembered"]
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]

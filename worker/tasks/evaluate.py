@@ -73,6 +73,9 @@ def _measured(
         "reference": "test records",
         "small_cells": "counts of 1 to 10 patients are not shown",
     }
+    if asked := manifest["request"].get("targets"):
+        body["targets"] = _attained(dataset.vocabulary, synth, asked)
+        body["targets_note"] = "fidelity compares with real records as they are, whose shares were not asked for"
     if not condition.is_empty:
         body["conditional"] = _attainment(condition, synth, train)
         body["reference"] = "test records that satisfy the condition"
@@ -109,6 +112,15 @@ def _attainment(condition: ResolvedCondition, synth: Records, train: Csr) -> dic
         "attainment": {"value": met / max(len(synth), 1), "low": low, "high": high, "direction": "higher"},
         "support_in_training": shown(support, len(train)),
     }
+
+
+def _attained(vocabulary: Vocabulary, synth: Records, targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The share that was asked for and the share that has one of the codes, for each target."""
+    told = []
+    for target in targets:
+        having = vocabulary.resolve([], [target["codes"]], []).satisfied_by(synth.indptr, synth.indices, synth.n_codes)
+        told.append({"codes": target["codes"], "asked": target["share"], "attained": float(having.mean())})
+    return told
 
 
 def wilson(met: int, n: int, z: float = 1.959964) -> tuple[float, float]:
