@@ -97,28 +97,21 @@ class Client:
         """Train a model. `settings`: name, generator, preset, settings, seed, holdout_share."""
         return self._submit("/train", {"dataset_id": dataset_id} | _given(settings), key)
 
-    def generate(
-        self,
-        model_id: str,
-        n: int,
-        *,
-        all_of: Sequence[str] = (),
-        any_of: Sequence[str] | Sequence[Sequence[str]] = (),
-        none_of: Sequence[str] = (),
-        key: str | None = None,
-        **settings: Any,
-    ) -> Json:
-        """Generate a cohort. `settings`: method, strength, steps, seed, evaluate."""
-        conditions = {"all_of": list(all_of), "any_of": list(any_of), "none_of": list(none_of)}
-        return self._submit(
-            "/generate", {"model_id": model_id, "n": n, "conditions": conditions} | _given(settings), key
-        )
+    def generate(self, model_id: str, n: int, *, key: str | None = None, **asked: Any) -> Json:
+        """Generate a cohort. `asked`: all_of, any_of, none_of (codes or wildcards), targets (shares such as
+        `{"ICD10CM:E11*": 0.3}`), method, strength, steps, seed, evaluate."""
+        return self._submit("/generate", _generate_body(model_id, n, asked), key)
+
+    def estimate(self, model_id: str, n: int, **asked: Any) -> Json:
+        """What `generate` with the same arguments would take: support in training, method, seconds, memory, and the
+        nearest condition that can be had if this one cannot."""
+        return _body(self._send("POST", "/generate/estimate", json=_generate_body(model_id, n, asked), tries=TRIES))
 
     def cancel(self, job_id: str) -> Json:
         return self._submit(f"/jobs/{job_id}/cancel", None, None)
 
     def retry(self, job_id: str) -> Json:
-        """Try a failed job again."""
+        """Try a failed job again, or a cancelled cohort; finished parts are kept."""
         return self._submit(f"/jobs/{job_id}/retry", None, None)
 
     # --- looking ---
@@ -153,6 +146,10 @@ class Client:
 
     def cohort(self, job_id: str) -> Json:
         return self._get(f"/cohorts/{job_id}")
+
+    def parts(self, job_id: str) -> Json:
+        """The finished parts of a cohort, also while its job runs, or when it failed or was cancelled."""
+        return self._get(f"/cohorts/{job_id}/parts")
 
     def report(self, job_id: str) -> Json:
         """The newest report on a cohort."""
@@ -205,6 +202,10 @@ class Client:
     def download(self, job_id: str, path: str | Path, format: str = "long.csv") -> int:
         """Save a cohort's records; returns the bytes. The file appears when it is whole."""
         return self._save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+
+    def download_part(self, job_id: str, number: int, path: str | Path) -> int:
+        """Save one finished part of a cohort as Parquet; returns the bytes."""
+        return self._save(f"/cohorts/{job_id}/parts/{number}", Path(path), {})
 
     def download_bundle(self, model_id: str, path: str | Path) -> int:
         """Save a model as a zip file; returns the bytes."""
@@ -264,6 +265,16 @@ class Client:
         finally:
             partial.unlink(missing_ok=True)
         return target.stat().st_size
+
+
+def _generate_body(model_id: str, n: int, asked: Json) -> Json:
+    """The body of `POST /generate`. Targets may be given as a dictionary of code and share."""
+    settings = dict(asked)
+    conditions = {name: list(settings.pop(name, None) or ()) for name in ("all_of", "any_of", "none_of")}
+    targets = settings.pop("targets", None) or []
+    if isinstance(targets, dict):
+        targets = [{"codes": [code], "share": share} for code, share in targets.items()]
+    return {"model_id": model_id, "n": n, "conditions": conditions, "targets": list(targets)} | _given(settings)
 
 
 def _files_at(path: Path) -> list[Path]:

@@ -17,8 +17,8 @@ except PackageNotFoundError:
 SUMMARY = "Synthetic cohorts of medical codes by guided discrete diffusion."
 DESCRIPTION = """
 1. `POST /datasets` uploads real records, 2. `POST /train` learns from them, 3. `POST /generate` draws synthetic ones,
-under conditions if you like, 4. `GET /cohorts/{job}/records` downloads them, `GET /reports/{job}` tells how good they
-are.
+under conditions if you like (`POST /generate/estimate` tells beforehand what that takes),
+4. `GET /cohorts/{job}/records` downloads them, `GET /reports/{job}` tells how good they are.
 
 **Jobs.** Every submission answers `202` with a job and `Location: /jobs/{id}`. Poll it, or follow
 `GET /jobs/{id}/events`.
@@ -78,7 +78,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
         tags=app.openapi_tags,
     )
     schemas = document["components"]["schemas"]
-    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs", {}) | {"Problem": problem}
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     for path in document["paths"].values():

@@ -100,6 +100,8 @@ def problem_of(error: Exception, **more: Any) -> JSONResponse:
     deliberate = isinstance(error, errors.EhrError)
     if row.status >= 500:
         log.error("request failed", extra={"problem": row.slug}, exc_info=None if deliberate else error)
+    if isinstance(error, errors.RequestError):
+        more = error.more | more
     return problem(row.status, row.slug, row.title, str(error) if deliberate else row.title, **more)
 
 

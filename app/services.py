@@ -1,5 +1,6 @@
 """What requests work with, opened once per process."""
 
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,15 +12,26 @@ from model_store import bundles, datasets
 from model_store.blobs import BlobStore, open_store
 from model_store.broker import Broker
 from model_store.database import Database
-from model_store.repositories import IdempotencyRepository
+from model_store.errors import NotFoundError
+from model_store.repositories import DatasetRepository, IdempotencyRepository
 from model_store.settings import Settings
+from model_store.support import TrainingIndex
 from model_store.sweeper import Sweeper
 from model_store.tables import Dataset, Model
 from model_store.vocabulary import Vocabulary
 from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
+REMEMBERED_INDEXES = 2  # each holds a number for every code of every training record
 KEY_SECONDS = 7 * 86_400
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What requests are held against."""
+
+    vocabulary: Vocabulary
+    timesteps: int | None
 
 
 @dataclass(frozen=True)
@@ -42,12 +54,30 @@ class Services:
         self.metrics.watch_jobs(self.database)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
-        self._vocabulary = lru_cache(REMEMBERED_VOCABULARIES)(self._load_vocabulary)
+        self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)
         self._code_counts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_code_counts)
+        self._index = lru_cache(REMEMBERED_INDEXES)(self._load_index)
+        self._index_lock = threading.Lock()
 
     def vocabulary_of(self, model: Model) -> Vocabulary:
         """The codes a model knows."""
-        return self._vocabulary(model.prefix, model.manifest_hash)
+        return self._facts(model.prefix, model.manifest_hash).vocabulary
+
+    def timesteps_of(self, model: Model) -> int | None:
+        """The most network calls a model can make for a record; None if it has no network."""
+        return self._facts(model.prefix, model.manifest_hash).timesteps
+
+    def training_index_of(self, model: Model) -> TrainingIndex | None:
+        """The records a model learned from, by code; None if they are gone."""
+        try:
+            with self.database.read_scope() as session:
+                dataset = DatasetRepository(session).get(model.owner, model.dataset_id)
+        except NotFoundError:
+            return None
+        if dataset.vocabulary_hash != self.vocabulary_of(model).hash:
+            return None
+        with self._index_lock:  # two requests must not load a large dataset twice
+            return self._index(dataset.prefix, dataset.manifest_hash, model.details.get("holdout_share"))
 
     def codes_of(self, dataset: Dataset) -> CodeCounts:
         """The codes of a dataset with the counts that may be shown."""
@@ -63,8 +93,13 @@ class Services:
         self.broker.close()
         self.database.close()
 
-    def _load_vocabulary(self, prefix: str, manifest_hash: str) -> Vocabulary:
-        return bundles.load_vocabulary(self.store, prefix, manifest_hash)
+    def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
+        manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
+        return ModelFacts(bundles.vocabulary_in(manifest), manifest["config"].get("settings", {}).get("timesteps"))
+
+    def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
+        dataset = datasets.load_dataset(self.store, prefix, manifest_hash)
+        return TrainingIndex(dataset.split("train", holdout_share))
 
     def _load_code_counts(self, prefix: str, manifest_hash: str) -> CodeCounts:
         manifest = datasets.load_dataset_manifest(self.store, prefix, manifest_hash)

@@ -67,7 +67,7 @@ def best_quality(generator: D3PMGenerator, train: Records, test: Records, n: int
         for name, r in results.items()
     ]
     show(f"preset best: {n:,} records against test", ["", "ours", "floor", "independent"], rows)
-    value = {name: (r.value.value, r.floor.value) for name, r in results.items()}
+    value = {name: (_float(r.value.value), _float(r.floor.value)) for name, r in results.items()}
     figures.add("best.cmd_ratio", value["cmd"][0] / value["cmd"][1], "ours over floor")
     figures.add("best.mcad", value["mcad"][0], "")
     figures.add("best.mmd", value["mmd"][0], "")
@@ -271,6 +271,10 @@ def growth(quick: bool) -> None:
             cells.append(f"{n / seconds[0]:,.0f}")
         rows.append([f"{n_codes:,}", *cells])
     show("records / s by number of codes", ["codes", "few records", "four times as many"], rows)
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,10 @@
-"""Sending hints to workers. A send either reaches the broker within seconds or raises; nobody waits for a broker."""
+"""Sending hints to workers, and knowing which there are. A call reaches the broker within seconds or raises: nobody
+waits for a broker."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from celery import Celery
@@ -9,6 +14,20 @@ from model_store.errors import EhrError
 # Recovery is by lease, never by redelivery: the broker must not hand a long job's message to a second worker.
 VISIBILITY_TIMEOUT_SECONDS = 30 * 86_400
 CONNECT_SECONDS = 2
+
+
+PRESENCE_KEY = "ehr-d3pm:worker:"
+PRESENCE_SECONDS = 15
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """What a worker tells about itself: how many jobs of generation it runs at a time, and on what."""
+
+    name: str
+    host: str
+    slots: int
+    cores: int
 
 
 class BrokerError(EhrError):
@@ -40,6 +59,28 @@ class Broker:
         try:
             with self.app.connection_for_write() as connection:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
+        except Exception as error:
+            raise BrokerError(f"the broker does not answer: {type(error).__name__}") from error
+
+    def announce(self, worker: WorkerFacts) -> None:
+        """Tell that a worker lives; forgotten unless it is told again within PRESENCE_SECONDS."""
+        with self._client() as client:
+            client.set(f"{PRESENCE_KEY}{worker.name}", json.dumps(asdict(worker)), ex=PRESENCE_SECONDS)
+
+    def workers(self) -> list[WorkerFacts]:
+        """The workers that live. BrokerError if nobody can say."""
+        with self._client() as client:
+            keys = list(client.scan_iter(f"{PRESENCE_KEY}*", count=1000))
+            found = client.mget(keys) if keys else []
+        return [WorkerFacts(**json.loads(facts)) for facts in found if facts is not None]
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        """The Redis client under the connection, or BrokerError."""
+        try:
+            with self.app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
+                yield connection.default_channel.client
         except Exception as error:
             raise BrokerError(f"the broker does not answer: {type(error).__name__}") from error
 

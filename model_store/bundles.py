@@ -61,18 +61,13 @@ def load_manifest(store: BlobStore, folder: str, manifest_hash: str) -> dict[str
     return read_manifest(store, folder, manifest_hash, FORMAT, VERSION)
 
 
-def load_vocabulary(store: BlobStore, folder: str, manifest_hash: str) -> Vocabulary:
-    """The codes a model knows."""
-    return _vocabulary(load_manifest(store, folder, manifest_hash))
-
-
 def load_bundle(store: BlobStore, folder: str, manifest_hash: str) -> Bundle:
     """The bundle, if every byte is as it was written; CorruptError otherwise."""
     manifest = load_manifest(store, folder, manifest_hash)
     weights = read_file(store, folder, manifest, WEIGHTS)
     known = {"format", "version", "config", "vocabulary", "vocabulary_hash", "libraries", "files"}
     details = {name: value for name, value in manifest.items() if name not in known}
-    return Bundle(weights, manifest["config"], _vocabulary(manifest), details)
+    return Bundle(weights, manifest["config"], vocabulary_in(manifest), details)
 
 
 def zip_bundle(store: BlobStore, folder: str, manifest_hash: str, target: BinaryIO) -> None:
@@ -89,7 +84,8 @@ def _file_names(manifest: dict[str, Any]) -> Iterator[str]:
     yield from sorted(manifest["files"])
 
 
-def _vocabulary(manifest: dict[str, Any]) -> Vocabulary:
+def vocabulary_in(manifest: dict[str, Any]) -> Vocabulary:
+    """The codes a model knows."""
     vocabulary = Vocabulary(tuple(manifest["vocabulary"]))
     if vocabulary.hash != manifest["vocabulary_hash"]:
         raise CorruptError("the vocabulary is not the one its hash belongs to")

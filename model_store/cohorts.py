@@ -22,6 +22,7 @@ from model_store.vocabulary import Vocabulary
 
 FORMAT, VERSION = "ehr-d3pm cohort", 1
 ROWS_AT_A_TIME = 1 << 16
+BLOCK_RECORDS = 1 << 14
 SCHEMA = pa.schema([("record_id", pa.int64()), ("code", pa.dictionary(pa.int32(), pa.string()))])
 
 
@@ -35,6 +36,15 @@ class RecordBlock:
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def followed_by(self, other: "RecordBlock") -> "RecordBlock":
+        indptr = np.concatenate([self.indptr, self.indptr[-1] + other.indptr[1:]])
+        return RecordBlock(self.first_record, indptr, np.concatenate([self.indices, other.indices]))
+
+    def between(self, first: int, end: int) -> "RecordBlock":
+        """Records `first` to `end` of the block."""
+        indptr = self.indptr[first : end + 1]
+        return RecordBlock(self.first_record + first, indptr - indptr[0], self.indices[indptr[0] : indptr[-1]])
 
 
 def pack_part(first_record: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], codes: Vocabulary) -> bytes:
@@ -77,19 +87,32 @@ def load_cohort_manifest(store: BlobStore, folder: str, manifest_hash: str) -> d
 
 
 def iter_tables(store: BlobStore, manifest: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The cohort's rows (record_id, code) in order, a bounded number at a time; each part is verified before it is
-    read."""
-    for part in manifest["parts"]:
-        data = store.read(part["blob"], part["sha256"])
-        yield from pq.ParquetFile(io.BytesIO(data)).iter_batches(ROWS_AT_A_TIME)
+    """The cohort's rows (record_id, code) in order, a bounded number at a time."""
+    codes = pa.array(manifest["vocabulary"], pa.string())
+    for block in iter_blocks(store, manifest):
+        record = np.repeat(np.arange(block.first_record, block.first_record + len(block)), np.diff(block.indptr))
+        code = pa.DictionaryArray.from_arrays(pa.array(block.indices, pa.int32()), codes)
+        batch = pa.RecordBatch.from_arrays([pa.array(record, pa.int64()), code], schema=SCHEMA)
+        for first in range(0, len(batch), ROWS_AT_A_TIME):
+            yield batch.slice(first, ROWS_AT_A_TIME)
 
 
 def iter_blocks(store: BlobStore, manifest: dict[str, Any]) -> Iterator[RecordBlock]:
-    """The cohort's records in order, a part at a time, as indices into the manifest's vocabulary."""
+    """The cohort's records in order, as indices into the manifest's vocabulary. Each part is verified as it is read.
+
+    Blocks have BLOCK_RECORDS records whatever the size of the parts: a file made of them is the same for any.
+    """
     positions = {code: i for i, code in enumerate(manifest["vocabulary"])}
+    waiting: RecordBlock | None = None
     for part in manifest["parts"]:
         table = pq.read_table(io.BytesIO(store.read(part["blob"], part["sha256"])))
-        yield _block(table, part["first_record"], part["n_records"], positions)
+        block = _block(table, part["first_record"], part["n_records"], positions)
+        waiting = block if waiting is None else waiting.followed_by(block)
+        while len(waiting) >= BLOCK_RECORDS:
+            yield waiting.between(0, BLOCK_RECORDS)
+            waiting = waiting.between(BLOCK_RECORDS, len(waiting))
+    if waiting is not None and len(waiting):
+        yield waiting
 
 
 def _block(table: pa.Table, first: int, n: int, positions: dict[str, int]) -> RecordBlock:

@@ -4,7 +4,7 @@ Messages are shown to users: they name the field and what is allowed, and never 
 `reason` is the stable word stored in a failed job's `error["type"]`.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class EhrError(Exception):
@@ -32,9 +32,16 @@ class IdempotencyConflictError(ConflictError):
 
 
 class RequestError(EhrError, ValueError):
-    """A setting, a payload or an id is outside what is allowed; the message says what is."""
+    """A setting, a payload or an id is outside what is allowed; the message says what is.
+
+    `more` is plain JSON that helps to put it right, such as the nearest request that could be carried out.
+    """
 
     reason = "bad-request"
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.more = more
 
 
 class UnknownCodeError(RequestError):

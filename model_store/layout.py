@@ -47,6 +47,15 @@ def folders_of_job(kind: str, payload: dict[str, Any]) -> list[str]:
     return []
 
 
+# kind of job -> the ends after which it can be tried again and goes on with what it has. A cancelled training is gone:
+# its checkpoint holds what was learned from patients. Parts of a cohort are synthetic.
+RETRIED_AFTER: dict[str, tuple[str, ...]] = {"generate": ("failed", "cancelled")}
+
+
+def can_be_retried(kind: str, state: str) -> bool:
+    return state in RETRIED_AFTER.get(kind, ("failed",))
+
+
 def retry_folders_of_job(kind: str, job_id: str) -> list[str]:
     """The folders from which a retry would go on."""
     return {"train": [checkpoint_folder(job_id)], "generate": [cohort_folder(job_id)]}.get(kind, [])

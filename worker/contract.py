@@ -27,6 +27,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "evaluate": ("load", "measure", "store"),
 }
 
+# every target doubles the combinations of targets met and not met
+MOST_TARGETS = 8
 # Known to model_store.formats and worker.ingestion.rollups; a test keeps them equal.
 FormatName = Literal["auto", "long", "wide", "mimic-iii", "mimic-iv", "omop", "cms-claims", "synthea", "fhir", "meds"]
 RollupName = Literal["none", "icd3", "ccs", "ccsr", "chapter"]
@@ -112,23 +114,39 @@ class Conditions(Payload):
         return not (self.all_of or self.any_of or self.none_of)
 
 
+class Target(Payload):
+    """A share of the cohort that has one of these codes; the rest has none of them."""
+
+    codes: list[str] = Field(min_length=1, max_length=100)
+    share: float = Field(ge=0, le=1, allow_inf_nan=False)
+
+
 class GeneratePayload(Payload):
     """Draw a cohort. The cohort's id is the job's id."""
 
     model_id: str
     n: int = Field(ge=1)
     conditions: Conditions = Field(default_factory=Conditions)
+    targets: list[Target] = Field(default_factory=list, max_length=MOST_TARGETS)
     method: Literal["auto", "exact", "langevin"] = "auto"
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)
     steps: int | None = Field(None, ge=1, le=10_000)
     evaluate: bool = True
+    warnings: list[str] = Field(default_factory=list, description="what the service had to say about the request")
 
     @model_validator(mode="after")
-    def _method_needs_a_condition(self) -> Self:
-        if self.method != "auto" and self.conditions.is_empty:
-            raise ValueError(f"method '{self.method}' says how to meet conditions, but there are none")
+    def _method_fits(self) -> Self:
+        check_method(self.method, asks=not self.conditions.is_empty or bool(self.targets), targets=bool(self.targets))
         return self
+
+
+def check_method(method: str, *, asks: bool, targets: bool) -> None:
+    """ValueError if the method cannot be what was meant."""
+    if method != "auto" and not asks:
+        raise ValueError(f"method '{method}' says how to meet conditions, but there are none")
+    if method == "langevin" and targets:
+        raise ValueError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
 
 
 class EvaluatePayload(Payload):

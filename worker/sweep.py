@@ -7,13 +7,16 @@ mutexes waits for it for ever.
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
-from model_store.settings import get_settings
+from model_store.broker import PRESENCE_SECONDS, BrokerError, WorkerFacts
+from model_store.settings import Settings, get_settings
 from model_store.sweeper import Sweeper
-from worker.contract import ROUTES
+from worker.contract import QUEUES, ROUTES
 from worker.logs import configure_logging
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
@@ -48,8 +51,18 @@ def main() -> None:
     configure_logging(settings.log_level)
     opened = open_runtime(settings)
     Sweeper(opened.database, opened.broker, opened.store, ROUTES, settings).start()
+    facts = worker_facts(settings)
     while True:
-        time.sleep(3600)
+        with suppress(BrokerError):  # nobody knows of this worker for a while; it works all the same
+            opened.broker.announce(facts)
+        time.sleep(PRESENCE_SECONDS / 3)
+
+
+def worker_facts(settings: Settings) -> WorkerFacts:
+    """Of the worker this sweeper belongs to; estimates of how long a cohort takes count the workers."""
+    host = socket.gethostname()[:60]
+    slots = settings.worker_concurrency if QUEUES["generate"] in settings.worker_queues.split(",") else 0
+    return WorkerFacts(f"{host}:{os.getppid()}", host, slots, len(os.sched_getaffinity(0)))
 
 
 if __name__ == "__main__":

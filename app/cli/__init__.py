@@ -38,6 +38,7 @@ COMMANDS = (
     work.upload,
     work.train,
     work.generate,
+    work.estimate,
     work.jobs,
     work.job,
     work.cancel,

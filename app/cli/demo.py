@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import typer
 from app.cli.output import Exit, console, fail, print_table
 from app.cli.progress import wait_with_bars
 from app.cli.running import api_command, settings_with
-from app.cli.work import show_report
+from app.cli.work import show_estimate, show_report
 from app.client import ApiError, Client, UnreachableError
 
 READY_SECONDS = 90
@@ -30,6 +31,19 @@ class Sizes:
     cohort: int
 
 
+class WatchfulClient(Client):
+    """Whenever it looks at a job it first has what has ended started again: nobody else would, and a job without a worker
+    waits for ever. In the caller's thread, because the service's processes end with the thread that started them."""
+
+    def __init__(self, url: str, keep_running: Callable[[], None]) -> None:
+        super().__init__(url)
+        self._keep_running = keep_running
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        self._keep_running()
+        return super().job(job_id)
+
+
 def demo(
     data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
     records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
@@ -43,7 +57,7 @@ def demo(
     start = time.perf_counter()
     settings = settings_with(data_dir=data_dir, host="127.0.0.1", port=_free_port())
     service = embedded.Supervisor(settings, api_command(settings, "error"))
-    with service, Client(f"http://{settings.host}:{settings.port}") as client:
+    with service, WatchfulClient(f"http://{settings.host}:{settings.port}", service.watch_once) as client:
         _wait_until_ready(client)
         reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
     console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
@@ -57,8 +71,11 @@ def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
     train = wait_with_bars(client, client.train(dataset_id, name="demo", preset="fast", settings=settings), "train")
     model_id = train["result"]["model_id"]
     plain = _cohort(client, "generate", model_id, sizes.cohort, [])
+    expected = client.estimate(model_id, sizes.cohort, all_of=[code])
     asked = _cohort(client, f"with {code}"[:16], model_id, sizes.cohort, [code])
     _show_dataset(client.dataset(dataset_id), code, client)
+    console.print(f"\nWhat {sizes.cohort:,} records with {code} were expected to take", style="bold")
+    show_estimate(expected)
     console.print("\nUnconditional cohort", style="bold")
     show_report(client.report(plain))
     console.print(f"\nCohort asked for {code}", style="bold")

@@ -6,13 +6,25 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from app.cli.output import AsJson, Connection, Exit, Wait, console, fail, print_json, print_table
+from app.cli.output import AsJson, Connection, Exit, Wait, console, errors, fail, print_json, print_table
 from app.cli.progress import remaining_text, wait_with_bars
 from app.client import Client
 from model_store.formats import WRITERS
 from worker.contract import FormatName, RollupName
+from worker.training_settings import PRESET_NAMES
 
 JobId = Annotated[str, typer.Argument(help="id of a job")]
+ModelId = Annotated[str, typer.Argument(help="id of a model")]
+Records = Annotated[int, typer.Option("-n", "--records", help="synthetic records to draw")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CODE=SHARE", help="such as 'ICD10CM:E11*=0.3': that share has it, the rest does not; repeatable"
+    ),
+]
+Method = Annotated[str | None, typer.Option(help="how conditions are met: auto, exact or langevin")]
+Strength = Annotated[float | None, typer.Option(help="of the guidance by langevin")]
+Steps = Annotated[int | None, typer.Option(help="network calls for each record")]
 Codes = Annotated[list[str] | None, typer.Option(metavar="CODE", help="may be given more than once; * is a wildcard")]
 
 
@@ -52,7 +64,7 @@ def train(
     dataset: Annotated[str, typer.Argument(help="id of a dataset")],
     name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
     generator: Annotated[str | None, typer.Option(help="d3pm or independent")] = None,
-    preset: Annotated[str | None, typer.Option(help="fast, paper-mimic or paper-large")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"one of {', '.join(PRESET_NAMES)}")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="such as training.epochs=5; repeatable")
     ] = None,
@@ -69,30 +81,70 @@ def train(
 
 def generate(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="id of a model")],
-    n: Annotated[int, typer.Option("-n", "--records", help="synthetic records to draw")] = 1000,
+    model: ModelId,
+    n: Records = 1000,
     all_of: Codes = None,
     any_of: Codes = None,
     none_of: Codes = None,
-    method: Annotated[str | None, typer.Option(help="how conditions are met: auto, exact or langevin")] = None,
-    strength: Annotated[float | None, typer.Option(help="of the guidance")] = None,
-    steps: Annotated[int | None, typer.Option(help="network calls")] = None,
+    target: Targets = None,
+    method: Method = None,
+    strength: Strength = None,
+    steps: Steps = None,
     seed: int = 0,
     evaluate: Annotated[bool, typer.Option(help="also write a report")] = True,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
     """Generate a cohort, under conditions if any are given."""
+    asked = _asked(all_of, any_of, none_of, target, method, strength, steps)
     with _client(context) as client:
-        codes: dict[str, Any] = {"all_of": all_of or [], "any_of": any_of or [], "none_of": none_of or []}
-        options: dict[str, Any] = {
-            "method": method,
-            "strength": strength,
-            "steps": steps,
-            "seed": seed,
-            "evaluate": evaluate,
-        }
-        _finish(client, client.generate(model, n, **codes, **options), wait, as_json)
+        job = client.generate(model, n, seed=seed, evaluate=evaluate, **asked)
+        for warning in job["warnings"]:
+            errors.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        _finish(client, job, wait, as_json)
+
+
+def estimate(
+    context: typer.Context,
+    model: ModelId,
+    n: Records = 1000,
+    all_of: Codes = None,
+    any_of: Codes = None,
+    none_of: Codes = None,
+    target: Targets = None,
+    method: Method = None,
+    strength: Strength = None,
+    steps: Steps = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what generating a cohort would take, and what can be had if the condition cannot."""
+    asked = _asked(all_of, any_of, none_of, target, method, strength, steps)
+    with _client(context) as client:
+        told = client.estimate(model, n, **asked)
+    if as_json:
+        print_json(told)
+    else:
+        show_estimate(told)
+
+
+def _asked(
+    all_of: list[str] | None,
+    any_of: list[str] | None,
+    none_of: list[str] | None,
+    target: list[str] | None,
+    method: str | None,
+    strength: float | None,
+    steps: int | None,
+) -> dict[str, Any]:
+    return {
+        "all_of": all_of,
+        "any_of": any_of,
+        "none_of": none_of,
+        "targets": parsed_targets(target or []),
+        "method": method,
+        "strength": strength,
+        "steps": steps,
+    }
 
 
 def jobs(
@@ -125,7 +177,7 @@ def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> No
 
 
 def retry(context: typer.Context, job_id: JobId, wait: Wait = True, as_json: AsJson = False) -> None:
-    """Try a failed job again from where it was."""
+    """Try a failed job, or a cancelled cohort, again from where it was."""
     with _client(context) as client:
         _finish(client, client.retry(job_id), wait, as_json)
 
@@ -185,6 +237,54 @@ def show_report(body: dict[str, Any]) -> None:
         met = body["conditional"]["attainment"]
         interval = f"95 % interval {met['low']:.1%} to {met['high']:.1%}"
         console.print(f"{met['value']:.1%} of the records meet the condition ({interval}).", highlight=False)
+
+
+def show_estimate(told: dict[str, Any]) -> None:
+    """An estimate as a table, then what there is to know about it."""
+    support = told["support"]
+    seconds, memory = told["seconds"], told["memory_gib"]
+    rows = [
+        ["can be generated", "yes" if told["feasible"] else f"no: {told['problem']}"],
+        ["training records that satisfy it", _count(support)],
+        *(
+            [f"with {', '.join(t['codes'])}", f"{t['share']:.0%} asked; {_count(t['meeting'])}"]
+            for t in told["targets"]
+        ),
+        ["method", told["method"] or "no condition"],
+        ["network calls for each record", "not known" if told["steps"] is None else str(told["steps"])],
+        ["parts, workers", f"{told['parts']}, {'not known' if told['workers'] is None else told['workers']}"],
+        ["time", "not known" if seconds is None else f"about {seconds:.3g} s"],
+        ["memory of a worker", "not known" if memory is None else f"about {memory:.2g} GiB"],
+    ]
+    print_table("", ["estimate", ""], rows)
+    for warning in told["warnings"]:
+        console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+    if told["relaxation"] is not None:
+        dropped = "; ".join(f"{d['field']} {', '.join(d['codes'])}" for d in told["relaxation"]["dropped"])
+        left = _count(told["relaxation"]["support"])
+        console.print(
+            f"nearest that can be had: without {dropped} ({left})", markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def _count(support: dict[str, Any]) -> str:
+    if support["seen"] == "yes":
+        return f"about {support['records']:,}"
+    return {"no": "none"}.get(support["seen"], str(support["seen"]))
+
+
+def parsed_targets(words: list[str]) -> list[dict[str, Any]]:
+    """`ICD10CM:E11*=0.3`, or several codes with commas between them, as targets."""
+    targets = []
+    for word in words:
+        codes, equals, share = word.rpartition("=")
+        try:
+            targets.append({"codes": codes.split(","), "share": float(share)})
+        except ValueError:
+            equals = ""
+        if not equals or not codes:
+            fail(f"--target {word}: write CODE=SHARE, for example ICD10CM:E11*=0.3", Exit.USAGE)
+    return targets
 
 
 def parsed_settings(pairs: list[str]) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def get_job(job_id: str, services: Services_, identity: Anyone) -> JobAnswer:
 def cancel_job(
     job_id: str, response: Response, services: Services_, identity: Anyone, key: IdempotencyKey = None
 ) -> JobAnswer:
-    """Cancel a job. A queued one never runs; a running one stops within seconds and leaves nothing behind."""
+    """Cancel a job. A queued one never runs; a running one stops within seconds.
+
+    It leaves nothing behind, except that a cohort keeps its finished parts for seven days: see `POST /jobs/{id}/retry`.
+    """
 
     def do(session: Session) -> Job:
         jobs = JobRepository(session)
@@ -64,7 +67,10 @@ def cancel_job(
 def retry_job(
     job_id: str, response: Response, services: Services_, identity: Anyone, key: IdempotencyKey = None
 ) -> JobAnswer:
-    """Try a failed job again. Training goes on from its checkpoint; a cohort keeps its finished parts."""
+    """Try a failed job again, or a cancelled cohort.
+
+    Training goes on from its checkpoint; a cohort keeps its finished parts and only the rest is made.
+    """
 
     def do(session: Session) -> Job:
         jobs = JobRepository(session)

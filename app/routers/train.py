@@ -10,6 +10,7 @@ from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
 from worker.contract import Payload, TrainPayload
+from worker.training_settings import check_settings
 
 router = APIRouter(tags=["models"])
 
@@ -22,6 +23,7 @@ def train_model(
 
     The job's result names the model. A training that is interrupted goes on from its last checkpoint.
     """
+    check_settings(body.generator, body.preset, body.settings)
 
     def payload_of(session: Session) -> Payload:
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id)

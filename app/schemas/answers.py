@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_store.support import Seen, Support
 from model_store.tables import Cohort, Dataset, Job, Model
 from worker.contract import STEPS
 
@@ -21,6 +22,26 @@ def moment_or_none(seconds: float | None) -> datetime | None:
 
 class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+
+class SupportAnswer(Answer):
+    """How many training records satisfy something. Rounded; 1 to 10 is never told."""
+
+    seen: Seen = Field(description="`no` is only said where it tells nothing about a small group of patients")
+    records: int | None = Field(description="training records, rounded; null if fewer than 11 or not known")
+
+    @classmethod
+    def of(cls, support: Support) -> "SupportAnswer":
+        return cls(seen=support.seen, records=support.records)
+
+
+class RelaxationAnswer(Answer):
+    """The nearest request that 11 or more training records satisfy; `conditions` and `targets` are ready to be sent."""
+
+    conditions: dict[str, list[str] | list[list[str]]]
+    targets: list[dict[str, Any]]
+    dropped: list[dict[str, Any]] = Field(description="what had to go: the field and its codes")
+    support: SupportAnswer
 
 
 class Problem(Answer):
@@ -47,6 +68,53 @@ class Problem(Answer):
     detail: str
     request_id: str | None = None
     errors: list[dict[str, str]] | None = Field(None, description="for validation errors: each field and what is wrong")
+    relaxation: RelaxationAnswer | None = Field(None, description="for conditions that cannot be met: the nearest ones")
+
+
+class TargetSupportAnswer(Answer):
+    codes: list[str]
+    share: float
+    meeting: SupportAnswer = Field(description="training records that satisfy the condition and have one of the codes")
+    others: SupportAnswer = Field(description="training records that satisfy the condition and have none of them")
+
+
+class EstimateAnswer(Answer):
+    """What a request would take, before it is sent."""
+
+    feasible: bool = Field(description="false: `POST /generate` would answer 422")
+    problem: str | None = Field(description="why it is not feasible")
+    training_records: int | None = Field(description="rounded; null if the dataset is gone")
+    support: SupportAnswer = Field(description="of the condition, in training")
+    targets: list[TargetSupportAnswer]
+    method: str | None = Field(description="how conditions would be met; null without conditions")
+    steps: int | None = Field(description="network calls for each record; null if there are none or it is not known")
+    parts: int = Field(description="pieces that workers take")
+    workers: int | None = Field(description="parts that can be made at a time at present; null if not known")
+    seconds: float | None = Field(description="of the generate job, once it runs; null if not known")
+    memory_gib: float | None = Field(description="the most a worker would hold; null if not known")
+    warnings: list[str]
+    relaxation: RelaxationAnswer | None = Field(
+        description="the nearest condition that can be had, if this one cannot or was hardly seen"
+    )
+
+
+class PartAnswer(Answer):
+    number: int
+    first_record: int
+    n_records: int
+    bytes: int
+    sha256: str
+    path: str = Field(description="where the part can be had, as Parquet with the columns record_id and code")
+
+
+class PartsAnswer(Answer):
+    """The finished parts of a cohort, whatever became of its job."""
+
+    job_id: str
+    state: str
+    n_records: int = Field(description="that were asked for")
+    finished_records: int
+    parts: list[PartAnswer]
 
 
 class PageAnswer(Answer, Generic[Item]):
@@ -85,6 +153,7 @@ class JobAnswer(Answer):
     result: dict[str, Any] | None = Field(description="of a job that succeeded, for example the id of the dataset")
     error: JobError | None
     request: dict[str, Any] = Field(description="what was asked for, with every default filled in")
+    warnings: list[str] = Field(description="what the service had to say about the request when it accepted it")
     attempt: int
     max_attempts: int
     created_at: datetime
@@ -100,7 +169,8 @@ class JobAnswer(Answer):
             progress=_progress(job),
             result=job.result,
             error=None if job.error is None else JobError(type=job.error["type"], detail=job.error["detail"]),
-            request=job.payload,
+            request={name: value for name, value in job.payload.items() if name != "warnings"},
+            warnings=job.payload.get("warnings", []),
             attempt=job.attempt,
             max_attempts=job.max_attempts,
             created_at=moment(job.created_at),

@@ -2,20 +2,29 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.schemas.fields import Code, Name, Seed, SettingsDict
-from worker.contract import Conditions, FormatName, RollupName
+from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
+from worker.training_settings import PRESET_NAMES
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
 GeneratorName = Literal["d3pm", "independent"]
-PresetName = Literal["fast", "paper-mimic", "paper-large"]
 # How conditions are met: `auto` leaves the choice to the service.
 MethodName = Literal["auto", "exact", "langevin"]
-# generator -> the methods its models offer
-METHODS_OF: dict[str, tuple[str, ...]] = {"d3pm": ("auto", "langevin"), "independent": ("auto", "exact")}
+# generator -> the methods its models offer; the first is what `auto` means
+METHODS_OF: dict[str, tuple[str, ...]] = {"d3pm": ("exact", "langevin"), "independent": ("exact",)}
 
 Id = Annotated[str, Field(max_length=64)]
+
+
+def _known_preset(name: str) -> str:
+    if name not in PRESET_NAMES:
+        raise ValueError(f"unknown preset; known: {', '.join(repr(known) for known in PRESET_NAMES)}")
+    return name
+
+
+Preset = Annotated[str, AfterValidator(_known_preset), Field(json_schema_extra={"enum": list(PRESET_NAMES)})]
 
 
 class Request(BaseModel):
@@ -42,7 +51,7 @@ class TrainRequest(Request):
     dataset_id: Id = Field(description="of a finished ingestion")
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
     generator: GeneratorName = Field("d3pm", description="`independent` ignores how codes occur together: a yardstick")
-    preset: PresetName | None = Field(None, description="settings to start from; the generator's own if left out")
+    preset: Preset | None = Field(None, description="settings to start from; the generator's own if left out")
     settings: SettingsDict = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: Seed = 0
     holdout_share: float | None = Field(
@@ -75,6 +84,16 @@ class ConditionsRequest(Request):
         return not (self.all_of or self.any_of or self.none_of)
 
 
+class TargetRequest(Request):
+    """A share of the cohort has one of these codes or wildcards; the rest has none of them."""
+
+    codes: list[Code] = Field(min_length=1, max_length=100)
+    share: float = Field(ge=0, le=1, allow_inf_nan=False, examples=[0.3])
+
+    def as_contract(self) -> Target:
+        return Target(codes=self.codes, share=self.share)
+
+
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
@@ -89,10 +108,16 @@ class GenerateRequest(Request):
                         "any_of": [["ICD10CM:J96", "ICD10CM:J18*"]],
                         "none_of": ["ICD10CM:O*"],
                     },
+                    "targets": [{"codes": ["ICD10CM:E11*"], "share": 0.3}],
+                    "seed": 7,
+                },
+                {
+                    "model_id": "mdl_0123456789abcdef0123456789abcdef",
+                    "n": 10000,
+                    "conditions": {"all_of": ["ICD10CM:E84"]},
                     "method": "langevin",
                     "strength": 2.0,
-                    "seed": 7,
-                }
+                },
             ]
         }
     )
@@ -100,10 +125,15 @@ class GenerateRequest(Request):
     model_id: Id
     n: int = Field(ge=1, le=2**31, strict=True, description="synthetic records to draw")
     conditions: ConditionsRequest = Field(default_factory=ConditionsRequest)
-    method: MethodName = Field(
-        "auto", description="how conditions are met; `d3pm` models offer `langevin`, which makes them more common"
+    targets: list[TargetRequest] = Field(
+        default_factory=list, max_length=MOST_TARGETS, description="shares of the cohort; met by `exact` only"
     )
-    strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False, description="of the guidance; 0 is none")
+    method: MethodName = Field(
+        "auto",
+        description="how conditions are met: `exact` by every record, `langevin` (the paper's guidance, `d3pm` models"
+        " only) by more records than without; `auto` is `exact`",
+    )
+    strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False, description="of `langevin`; 0 is none")
     seed: Seed = 0
     steps: int | None = Field(
         None, ge=1, le=10_000, strict=True, description="network calls; the model's choice if none"
@@ -111,10 +141,14 @@ class GenerateRequest(Request):
     evaluate: bool = Field(True, description="also measure the cohort and write a report")
 
     @model_validator(mode="after")
-    def _method_needs_a_condition(self) -> Self:
-        if self.method != "auto" and self.conditions.is_empty:
-            raise ValueError(f"method '{self.method}' says how to meet conditions, but there are none")
+    def _method_fits(self) -> Self:
+        check_method(self.method, asks=self.asks_for_something, targets=bool(self.targets))
         return self
+
+    @property
+    def asks_for_something(self) -> bool:
+        """Whether there is anything a record must satisfy."""
+        return bool(self.targets) or not self.conditions.is_empty
 
 
 class DatasetForm(Request):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from model_store.clock import now
@@ -48,9 +48,18 @@ class CohortRepository:
         return read_page(self.session, query, Cohort.created_at, Cohort.job_id, cursor, limit)
 
     def delete(self, owner: str, job_id: str) -> None:
-        """Remove it; its files go when a sweeper comes by."""
-        self.session.delete(self.get(owner, job_id))
-        DiscardRepository(self.session).add(cohort_folder(job_id))
+        """Remove it, or the parts of one that failed or was cancelled; files go when a sweeper comes by."""
+        if self._ended_early(owner, job_id):
+            self.session.execute(delete(CohortPart).where(CohortPart.job_id == job_id))
+        else:
+            self.session.delete(self.get(owner, job_id))
+        discards = DiscardRepository(self.session)
+        discards.forget(cohort_folder(job_id))
+        discards.add(cohort_folder(job_id))
+
+    def _ended_early(self, owner: str, job_id: str) -> bool:
+        job = self.session.get(Job, checked_id(job_id, JOB))
+        return job is not None and (job.owner, job.kind) == (owner, "generate") and job.state in ("failed", "cancelled")
 
     # --- parts ---
 
@@ -74,6 +83,15 @@ class CohortRepository:
         """All parts in order."""
         query = select(CohortPart).where(CohortPart.job_id == job_id).order_by(CohortPart.number)
         return list(self.session.scalars(query))
+
+    def finished_parts(self, owner: str, job_id: str) -> tuple[Job, list[CohortPart]]:
+        """The owner's generate job and the parts it has so far, in order; NotFoundError if there is no such cohort."""
+        job = self.session.get(Job, checked_id(job_id, JOB))
+        if job is None or (job.owner, job.kind) != (owner, "generate"):
+            raise NotFoundError("there is no cohort with this id")
+        if job.state == "succeeded":
+            self.get(owner, job_id)  # it may have been deleted since
+        return job, [part for part in self.parts(job_id) if part.state == "done"]
 
     def done_records(self, job_id: str) -> int:
         """How many records the finished parts hold."""

@@ -5,10 +5,10 @@ from sqlalchemy.orm import Session
 
 from model_store import layout
 from model_store.clock import now
-from model_store.tables import CohortPart, Discard, Job
+from model_store.tables import Discard, Job
 
 RETRY_SECONDS = 30
-# how long checkpoints and finished parts of a failed job wait for someone to try it again
+# how long checkpoints and finished parts of a job that can be tried again wait for someone to do so
 RETRY_WINDOW_SECONDS = 7 * 86_400
 
 
@@ -29,13 +29,12 @@ class DiscardRepository:
         """Have whatever a finished job left behind removed, except `keep` and what a retry would use."""
         for prefix in layout.folders_of_job(job.kind, job.payload):
             self.add(prefix, keep)
+        wait = RETRY_WINDOW_SECONDS if layout.can_be_retried(job.kind, job.state) else 0
         for prefix in layout.retry_folders_of_job(job.kind, job.id):
-            self.add(prefix, keep, wait_seconds=RETRY_WINDOW_SECONDS if job.state == "failed" else 0)
-        if job.state == "cancelled":
-            self.session.execute(delete(CohortPart).where(CohortPart.job_id == job.id))
+            self.add(prefix, keep, wait_seconds=wait)
 
     def forget_retry_folders(self, job: Job) -> None:
-        """A failed job is tried again: what it had done so far is wanted after all."""
+        """A job is tried again: what it had done so far is wanted after all."""
         for prefix in layout.retry_folders_of_job(job.kind, job.id):
             self.forget(prefix)
 

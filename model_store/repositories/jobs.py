@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from model_store.clock import now
 from model_store.errors import ConflictError, NotFoundError
 from model_store.ids import JOB, checked_id, new_id
+from model_store.layout import can_be_retried
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.paging import Page, read_page
 from model_store.tables import Job, JobEvent, Outbox
@@ -101,16 +102,18 @@ class JobRepository:
         return job
 
     def retry(self, owner: str, job_id: str, task: str, queue: str, more_attempts: int) -> Job:
-        """Queue a failed job again; a cohort keeps its finished parts. Other states are a ConflictError."""
+        """Queue a job again that failed, or a cohort that was cancelled; a cohort keeps its finished parts. Other
+        states are a ConflictError."""
         job = self.get(owner, job_id)
+        ends = [state for state in TERMINAL_STATES if can_be_retried(job.kind, state)]
         again = self.session.scalar(
             update(Job)
-            .where(Job.id == job_id, Job.state == "failed")
+            .where(Job.id == job_id, Job.state.in_(ends))
             .values(state="queued", error=None, finished_at=None, max_attempts=Job.attempt + more_attempts)
             .returning(Job.id)
         )
         if again is None:
-            raise ConflictError(f"only a failed job can be tried again; this one is {job.state}")
+            raise ConflictError(f"only a job that {' or was '.join(ends)} can be tried again; this one is {job.state}")
         DiscardRepository(self.session).forget_retry_folders(job)
         self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
         self.record_state(job_id, "queued")

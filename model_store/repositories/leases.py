@@ -104,7 +104,7 @@ class LeaseRepository:
         self._end(claim, "failed", [], error=error)
 
     def finish_cancel(self, claim: Claim) -> None:
-        """The end that was asked for; nothing of the job remains."""
+        """The end that was asked for. Nothing of the job remains, but a cohort keeps its finished parts for a retry."""
         self._fenced(claim, ("cancelling",), {"state": "cancelled"} | _ENDED)
         self._end(claim, "cancelled", [])
 

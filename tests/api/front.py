@@ -92,9 +92,10 @@ class Caller:
         with self.front.services.database.session_scope() as session:
             return JobRepository(session).submit(self.owner, kind, *route_of(kind), payload, 3).id
 
-    def dataset(self, n: int = 400, codes: tuple[str, ...] = CODES) -> str:
-        """Every record has the first code, one in forty the third."""
-        rows = [[0, *([1] if i % 2 else []), *([2] if i % 40 == 0 else [])] for i in range(n)]
+    def dataset(self, n: int = 400, codes: tuple[str, ...] = CODES, rows: list[list[int]] | None = None) -> str:
+        """Every record has the first code, one in forty the third; or `rows`, each a list of code positions."""
+        rows = rows or [[0, *([1] if i % 2 else []), *([2] if i % 40 == 0 else [])] for i in range(n)]
+        n = len(rows)
         records = csr(rows, len(codes))
         vocabulary = Vocabulary(codes)
         position = positions(np.arange(n), n)
@@ -119,22 +120,28 @@ class Caller:
             DatasetRepository(session).add(row)
         return dataset_id
 
-    def model(self, codes: tuple[str, ...] = CODES, generator: str = "d3pm") -> str:
+    def model(
+        self,
+        codes: tuple[str, ...] = CODES,
+        generator: str = "d3pm",
+        dataset_id: str | None = None,
+        costs: dict[str, Any] | None = None,
+    ) -> str:
         model_id = new_id(MODEL)
         folder = layout.model_folder(model_id, 1)
-        bundle = Bundle(b"weights", {}, Vocabulary(codes), {"seed": 0})
+        bundle = Bundle(b"weights", {"settings": {"timesteps": 50}}, Vocabulary(codes), {"seed": 0})
         manifest_hash = save_bundle(self.front.services.store, folder, bundle)
         row = Model(
             id=model_id,
             owner=self.owner,
             name="model",
             job_id=new_id(JOB),
-            dataset_id=new_id(DATASET),
+            dataset_id=dataset_id or new_id(DATASET),
             generator=generator,
             prefix=folder,
             manifest_hash=manifest_hash,
             n_codes=len(codes),
-            details={"seed": 0},
+            details={"seed": 0, "costs": costs},
         )
         with self.front.services.database.session_scope() as session:
             ModelRepository(session).add(row)

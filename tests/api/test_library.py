@@ -8,6 +8,7 @@ import zipfile
 import pyarrow.parquet as pq
 import pytest
 
+from model_store.cohorts import BLOCK_RECORDS
 from model_store.formats import WRITERS
 from model_store.formats.spreadsheet import defused
 from tests.api.front import CODES, Caller, Front
@@ -136,7 +137,7 @@ def test_a_damaged_part_is_not_sent(front: Front, caller: Caller) -> None:
 
 def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller) -> None:
     """A status can no longer tell; a connection that ends early can."""
-    cohort = caller.cohort([[[0]]] * 6)
+    cohort = caller.cohort([[[0]] * BLOCK_RECORDS] * 6)
     path = front.settings.resolved_data_dir / "store" / "cohorts" / cohort / "parts" / "p5.parquet"
     path.write_bytes(b"nonsense")
     import httpx

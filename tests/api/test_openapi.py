@@ -16,7 +16,8 @@ OPERATIONS = {
     "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
         "list_dataset_labs", "delete_dataset",
     "train_model", "list_models", "get_model", "download_model_bundle", "delete_model",
-    "generate_cohort", "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
+    "generate_cohort", "estimate_cohort", "list_cohort_parts", "download_cohort_part",
+    "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "list_cohorts", "get_cohort", "download_cohort", "delete_cohort",
     "get_report", "get_report_page", "get_health", "get_readiness", "get_metrics",
 }  # fmt: skip

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.schemas.requests import METHODS_OF, GeneratorName, PresetName
+from app.estimates import CHUNK
+from app.schemas.requests import METHODS_OF, GeneratorName
 from model_store.repositories import JobRepository
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
@@ -28,14 +29,25 @@ def test_train(caller: Caller) -> None:
 
 
 def test_registries_are_the_engines() -> None:
-    from worker.engine.config import PRESETS
-    from worker.engine.generators import GENERATORS
-    from worker.tasks.generate import METHOD_OF
+    from worker.engine.generators import GENERATORS, protocol
 
-    names = {generator.name for generator in GENERATORS}
-    assert set(GeneratorName.__args__) == names == set(METHODS_OF)  # type: ignore[attr-defined]
-    assert set(PresetName.__args__) == set(PRESETS)  # type: ignore[attr-defined]
-    assert {name: methods[-1] for name, methods in METHODS_OF.items()} == METHOD_OF
+    assert set(GeneratorName.__args__) == set(METHODS_OF)  # type: ignore[attr-defined]
+    assert {generator.name: generator.methods for generator in GENERATORS} == METHODS_OF
+    assert protocol.CHUNK == CHUNK
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"settings": {"noise": "loud"}}, "'uniform', 'marginal' or 'absorbing'"),
+        ({"settings": {"training": {"epoch": 3}}}, "epoch: Extra inputs"),
+        ({"preset": "fast", "settings": {"denoiser": {"width": 3}}}, "denoiser"),
+        ({"preset": "fastest"}, "'fast'"),
+    ],
+)
+def test_wrong_settings_are_refused_at_submission(caller: Caller, changes: dict[str, Any], words: str) -> None:
+    answer = caller.http.post("/train", json={"dataset_id": caller.dataset()} | changes)
+    assert words in str(assert_problem(answer, 422, "invalid-request")["detail"])
 
 
 CONDITIONS: list[dict[str, Any]] = [
@@ -66,7 +78,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"conditions": {"all_of": ["x" * 300]}}, "invalid-request", "200"),
     ({"method": "langevin"}, "invalid-request", "there are none"),
     ({"method": "magic"}, "invalid-request", "'auto', 'exact' or 'langevin'"),
-    ({"method": "exact", "conditions": {"all_of": ["ICD10CM:E84"]}}, "invalid-request", "known: 'auto', 'langevin'"),
+    ({"targets": [{"codes": ["ICD10CM:E85"], "share": 0.5}]}, "unknown-code", "did you mean 'ICD10CM:E84'"),
+    ({"targets": [{"codes": ["ICD10CM:E84"], "share": 1.5}]}, "invalid-request", "share"),
+    ({"targets": [{"codes": [], "share": 0.5}]}, "invalid-request", "codes"),
+    ({"targets": [{"codes": ["ICD10CM:E84"], "share": 0.5}], "method": "langevin"}, "invalid-request", "exact"),
     ({"n": 0}, "invalid-request", "n:"),
     ({"n": 1_000_001}, "invalid-request", "at most 1,000,000"),
     ({"n": 1.5}, "invalid-request", "n:"),

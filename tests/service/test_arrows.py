@@ -50,7 +50,15 @@ def test_imports_follow_the_arrows(package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["worker.contract", "worker.celery_app", "model_store.sweeper", "worker.tasks.ingest"]
+    "module",
+    [
+        "worker.contract",
+        "worker.training_settings",
+        "app.main",
+        "worker.celery_app",
+        "model_store.sweeper",
+        "worker.tasks.ingest",
+    ],
 )
 def test_torch_is_not_loaded_by(module: str) -> None:
     """The API imports the first, the Celery parent the second; a fork after OpenMP has started hangs."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.demo import WatchfulClient
+from app.client import Client
 from model_store import layout
 from model_store.blobs import open_store
 from model_store.database import Database
@@ -124,6 +126,19 @@ def test_what_is_killed_comes_back(settings: Settings, monkeypatch: pytest.Monke
     time.sleep(0.1)
     with exclusive(settings.resolved_data_dir):
         pass
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_does_not_wait_for_a_worker_that_is_gone(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SHORT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Client, "job", lambda _, job_id: {"id": job_id, "state": state(settings, job_id)})
+    with Supervisor(settings) as supervisor, WatchfulClient("http://127.0.0.1:9", supervisor.watch_once) as client:
+        worker = next(child for child in supervisor.children if child.name == "worker")
+        assert worker.process is not None
+        worker.process.kill()
+        worker.process.wait()
+        assert client.wait(submit(settings))["state"] == "succeeded"
 
 
 def test_a_long_data_folder_still_gets_a_socket(tmp_path: Path) -> None:

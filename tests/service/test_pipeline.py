@@ -6,7 +6,7 @@ from model_store.ids import DATASET, new_id
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
-from worker.contract import Conditions
+from worker.contract import Conditions, Target
 
 
 def test_from_upload_to_report(shared_stand: Stand) -> None:
@@ -53,6 +53,31 @@ def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stan
     assert report.body["conditional"]["attainment"]["value"] == 1
     assert report.body["conditional"]["support_in_training"] > 10
     assert "fewer than 200" in report.body["absent"]  # no yardstick, and the report says so
+
+
+def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None:
+    stand = shared_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv(300)))["dataset_id"]
+    model_id = stand.succeed(stand.train(dataset_id, epochs=1))["model_id"]
+    wanted = {
+        "conditions": Conditions(all_of=["ICD9DX:004"]),
+        "targets": [Target(codes=["ICD9DX:001", "ICD9DX:010"], share=0.3)],
+        "warnings": ["to be remembered"],
+    }
+    result = stand.succeed(stand.generate(model_id, n=1500, evaluate=False, **wanted))
+    with stand.database.read_scope() as session:
+        cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
+    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 16}
+    assert cohort.manifest["warnings"] == ["to be remembered"]
+    assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
+    manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
+    having = {"ICD9DX:004": 0, "target": 0}
+    for block in iter_blocks(stand.store, manifest):
+        for i in range(len(block)):
+            codes = {manifest["vocabulary"][c] for c in block.indices[block.indptr[i] : block.indptr[i + 1]]}
+            having["ICD9DX:004"] += "ICD9DX:004" in codes
+            having["target"] += bool(codes & {"ICD9DX:001", "ICD9DX:010"})
+    assert having["ICD9DX:004"] == 1500 and abs(having["target"] - 450) <= 1
 
 
 def test_requests_that_cannot_be_met_fail_with_a_reason(shared_stand: Stand) -> None:

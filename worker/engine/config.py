@@ -64,6 +64,9 @@ class TrainingConfig(Config):
     schedule: Literal["cosine", "exponential"] = "cosine"
     warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
+    settle_share: float = Field(
+        0.08, ge=0, lt=1, description="last part of the epochs, without dropout and at a low rate; see decisions/0012"
+    )
     weight_decay: float = Field(0.2, ge=0)
     pairwise_decay: float = Field(3.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
     second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
@@ -100,6 +103,7 @@ _PAPER_OPTIMISER: dict[str, Any] = {
     "weight_decay": 1e-5,
     "schedule": "exponential",
     "decay_per_epoch": 0.99,
+    "settle_share": 0.0,
     "time_sampling": "importance",
     "evaluate_every": 1,
     "patience": None,

@@ -26,6 +26,7 @@ from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_
 from worker.engine.noise import Noise
 from worker.engine.records import Records
 
+SETTLE_RATE = 0.05  # of the learning rate
 TIME_SAMPLERS: dict[str, type[TimeSampler]] = {"importance": ImportanceTimes, "power": PowerTimes}
 
 
@@ -123,17 +124,19 @@ class Trainer:
         """Train to the end and return the curve: for each evaluated epoch its training loss and held-out ELBO."""
         batch_size, per_epoch = self._batches_per_epoch(train)
         total = per_epoch * self.config.epochs
+        settle_at = total - per_epoch * round(self.config.settle_share * self.config.epochs)
         while self.step < total:
             for rows in self._remaining_batches(len(train), batch_size, per_epoch):
-                self._set_learning_rate(per_epoch, total)
-                self._train_batch(train.take(rows))
+                self._set_learning_rate(per_epoch, settle_at, total)
+                self._train_batch(train.take(rows), settled_for=self.step - settle_at)
                 epoch = (self.step - 1) // per_epoch
                 self._report(total, epoch)
                 if self.step % per_epoch == 0:
                     self._end_epoch(epoch, holdout)
                 self._checkpoint_if_due(per_epoch)
-            if self._patience_is_over():
-                break
+            if self.step < settle_at and self._patience_is_over():
+                self._load_weights(self.best)
+                self.step = settle_at  # more epochs would be of no use, but settling is
         self._load_weights(self.best if holdout is not None else self.average)
         return self.curve
 
@@ -152,7 +155,9 @@ class Trainer:
         for batch in range(done, per_epoch):
             yield order[batch * batch_size : (batch + 1) * batch_size]
 
-    def _train_batch(self, batch: Records) -> None:
+    def _train_batch(self, batch: Records, settled_for: int = -1) -> None:
+        """One step; `settled_for` steps have been made since training began to settle, or it is negative."""
+        self.denoiser.train(settled_for < 0)  # settling is training without dropout
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), self.generator)
         x_t = self.noise.q_sample(x_start, t, self.generator)
@@ -174,7 +179,7 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.weights.values(), self.config.gradient_clip)
         self.optimiser.step()
         self.step += 1
-        self._update_average()
+        self._update_average(self.step if settled_for < 0 else settled_for)
         self.times.update(*self._gather(t[mine], l_t))
         self._smooth_loss(float((l_t / probability[mine]).mean().detach()))
 
@@ -203,19 +208,22 @@ class Trainer:
             )
         self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
 
-    def _set_learning_rate(self, per_epoch: int, total: int) -> None:
+    def _set_learning_rate(self, per_epoch: int, settle_at: int, total: int) -> None:
         config = self.config
-        if config.schedule == "exponential":
+        if self.step >= settle_at:
+            factor = SETTLE_RATE * (total - self.step) / (total - settle_at)
+        elif config.schedule == "exponential":
             factor = config.decay_per_epoch ** (self.step // per_epoch)
         else:
             warmup = min(config.warmup_steps, total // 10)
-            factor = 0.5 * (1 + math.cos(math.pi * self.step / total)) * min(1.0, (self.step + 1) / max(warmup, 1))
+            cosine = 0.5 * (1 + math.cos(math.pi * self.step / settle_at))
+            factor = cosine * min(1.0, (self.step + 1) / max(warmup, 1))
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * factor
 
-    def _update_average(self) -> None:
-        # Early on the average follows quickly, or it would be made of the first random weights.
-        decay = min(self.config.ema_decay, self.step / (self.step + 10))
+    def _update_average(self, steps: int) -> None:
+        # Early on the average follows quickly, or it would be made of the first random weights; settling begins anew.
+        decay = min(self.config.ema_decay, steps / (steps + 10))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
 

@@ -3,7 +3,8 @@
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -12,7 +13,7 @@ from model_store import layout
 from model_store.broker import BrokerError
 from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
-from model_store.errors import JobCancelledError, LeaseLostError, RequestError
+from model_store.errors import JobCancelledError, LeaseLostError
 from model_store.files import MANIFEST
 from model_store.ids import JOB, new_id
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
@@ -23,12 +24,11 @@ from worker.engine.generators.protocol import CHUNK
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heart import Heart, StopSign
 from worker.runtime import Runtime
-from worker.tasks.loading import condition_of, model_of
+from worker.tasks.loading import asked_of, model_of
 
 WAIT_SECONDS = 0.2  # between looks at parts that other workers are making
+LOOK_SECONDS = 1.0  # between looks at how far all workers are
 MOST_HELPERS = 16
-# what a generator does with a condition when it has no choice of methods
-METHOD_OF = {"d3pm": "langevin", "independent": "exact"}
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,42 @@ class Source:
 
     def request(self, part: PartClaim) -> SampleRequest:
         """The engine's request for one part. A part is whole chunks, and a chunk is the same whoever draws it."""
-        _, condition = condition_of(self.payload.conditions, self.bundle.vocabulary)
-        values: dict[str, Any] = {
-            "n": part.n_records,
-            "seed": self.payload.seed,
-            "condition": condition,
-            "strength": self.payload.strength,
-            "steps": self.payload.steps,
-            "first_chunk": part.first_record // CHUNK,
-        }
-        if "method" in {field.name for field in fields(SampleRequest)}:
-            values["method"] = self.payload.method
-        elif self.payload.method not in ("auto", METHOD_OF.get(self.row.generator)):
-            raise RequestError(
-                f"a '{self.row.generator}' model meets conditions by '{METHOD_OF.get(self.row.generator)}',"
-                f" not by '{self.payload.method}'"
-            )
-        return SampleRequest(**values)
+        return self._request(part.n_records, part.first_record // CHUNK)
+
+    def resolved(self) -> dict[str, Any]:
+        """What the generator made of what was left to it."""
+        request = self._request(self.payload.n)
+        method = self.generator.method_of(request) if request.asks_for_something else None
+        return {"method": method, "steps": self.generator.steps_of(request)}
+
+    def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
+        condition, targets = asked_of(self.payload, self.bundle.vocabulary)
+        return SampleRequest(
+            n=n,
+            seed=self.payload.seed,
+            condition=condition,
+            targets=targets,
+            method=self.payload.method,
+            strength=self.payload.strength,
+            steps=self.payload.steps,
+            first_chunk=first_chunk,
+        )
+
+
+class Tally:
+    """How many records of a cohort there are: finished parts of all workers, and the part this worker is making.
+
+    Asking the database for every chunk would cost more than the chunk.
+    """
+
+    def __init__(self, runtime: Runtime, job_id: str) -> None:
+        self.runtime, self.job_id = runtime, job_id
+        self._finished, self._looked_at = 0, -LOOK_SECONDS
+
+    def records(self, in_this_part: int = 0) -> int:
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS or in_this_part == 0:
+            self._finished, self._looked_at = _done_records(self.runtime, self.job_id), time.monotonic()
+        return self._finished + in_this_part
 
 
 def generate(run: JobRun) -> Outcome:
@@ -69,16 +88,22 @@ def generate(run: JobRun) -> Outcome:
     done = _prepare_parts(run, n)
     run.progress.step("generate", n, done, "records")
     _ask_for_help(run.runtime, job_id)
+    tally = Tally(run.runtime, job_id)
+
+    def on_progress(in_this_part: int) -> None:
+        run.check()
+        run.progress.advance(tally.records(in_this_part))
+
     while True:
         run.check()
         part = _claim_part(run.runtime, job_id, run.claim.worker)
         if part is not None:
-            _make_part(run.runtime, source, part, run)
-        elif _done_records(run.runtime, job_id) == n:
+            _make_part(run.runtime, source, part, on_progress)
+        elif tally.records() == n:
             break
         else:
             time.sleep(WAIT_SECONDS)  # others are at work on the last parts, or their leases are running out
-            run.progress.advance(_done_records(run.runtime, job_id))
+        run.progress.advance(tally.records())
     run.progress.step("store", maximum=1)
     return _store(run, source)
 
@@ -146,10 +171,10 @@ def _done_records(runtime: Runtime, job_id: str) -> int:
     return patiently(look)
 
 
-def _make_part(runtime: Runtime, source: Source, part: PartClaim, run: JobRun | None = None) -> None:
-    """Draw a part and put it into the store, keeping its lease meanwhile."""
+def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable[[int], None] | None = None) -> None:
+    """Draw a part and put it into the store, keeping its lease meanwhile. `tell` is the job's own worker's: it is told
+    how many records of the part there are, and may raise."""
     sign = StopSign()
-    before = _done_records(runtime, part.job_id)
 
     def beat() -> bool:
         with runtime.database.session_scope() as session:
@@ -157,12 +182,11 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, run: JobRun | 
 
     def on_progress(done: int, _: int) -> None:
         sign.check()
-        if run is not None:
-            run.check()
-            run.progress.advance(before + done)
+        if tell is not None:
+            tell(done)
 
     # A job's own heart ends the process when it must; for a helper this one does.
-    heart = Heart(runtime.settings, sign, beat, None if run is not None else lambda: None)
+    heart = Heart(runtime.settings, sign, beat, None if tell is not None else lambda: None)
     heart.start()
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     try:
@@ -215,7 +239,8 @@ def _store(run: JobRun, source: Source) -> Outcome:
         "holdout_share": source.bundle.details.get("holdout_share"),
     }
     request = source.payload.stored()
-    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts)
+    remarks = {"warnings": request.pop("warnings"), "resolved": source.resolved()}
+    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts) | remarks
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
     run.own_folders.append(folder)
     manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)

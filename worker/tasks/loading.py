@@ -11,9 +11,10 @@ from model_store.datasets import Csr, StoredDataset, load_dataset
 from model_store.errors import CorruptError
 from model_store.repositories import DatasetRepository, ModelRepository
 from model_store.tables import Model
+from model_store.targets import resolve_targets
 from model_store.vocabulary import ResolvedCondition, Vocabulary
-from worker.contract import Conditions
-from worker.engine.conditions import Condition
+from worker.contract import Conditions, GeneratePayload
+from worker.engine.conditions import Condition, Target
 from worker.engine.generators import Generator, State, from_state
 from worker.engine.records import Records
 from worker.runtime import Runtime
@@ -42,6 +43,13 @@ def condition_of(conditions: Conditions, vocabulary: Vocabulary) -> tuple[Resolv
     if resolved.is_empty:
         return resolved, None
     return resolved, Condition.of(len(vocabulary), resolved.all_of, resolved.any_of, resolved.none_of)
+
+
+def asked_of(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:
+    """What every record, and what shares of them, must satisfy."""
+    resolved, condition = condition_of(payload.conditions, vocabulary)
+    targets = resolve_targets(vocabulary, resolved, [(target.codes, target.share) for target in payload.targets])
+    return condition, tuple(Target(len(vocabulary), frozenset(t.codes), t.share) for t in targets)
 
 
 def pack_tensors(tensors: dict[str, torch.Tensor]) -> bytes:

@@ -1,8 +1,10 @@
 """Train a generator: dataset in, model bundle out."""
 
 import json
+import logging
 from typing import Any
 
+import numpy as np
 from sqlalchemy.orm import Session
 
 from model_store import layout
@@ -12,48 +14,35 @@ from model_store.errors import DataError, JobCancelledError
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from worker.contract import TrainPayload
-from worker.engine.config import preset
 from worker.engine.errors import TrainingStopped
-from worker.engine.generators import FitRequest, Generator, generator_named
+from worker.engine.generators import FitRequest, Generator, State, generator_named
 from worker.engine.training import Hooks, Progress
 from worker.execution import JobRun, Outcome
+from worker.logs import place_of
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
+from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
 from worker.tasks.loading import as_records, dataset_of, pack_tensors, plain
+from worker.training_settings import merged, resolved_settings
+
+log = logging.getLogger(__name__)
 
 # Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
 CHECKPOINT_STEPS = 20
 
 
 def train(run: JobRun) -> Outcome:
-    """Load, fit, store."""
+    """Load, fit, measure what generating will cost, store."""
+    give_back_memory()
+    held_before = resident_bytes()
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    settings = resolved_settings(payload)
+    settings = resolved_settings(payload.preset, payload.settings)
     generator = _fit(run, payload, dataset, settings)
     run.check()
     run.progress.step("store", maximum=1)
-    return _store(run, payload, dataset, generator, settings)
-
-
-def resolved_settings(payload: TrainPayload) -> dict[str, Any]:
-    """The preset with the request's changes."""
-    base = {} if payload.preset is None else preset(payload.preset).model_dump()
-    return _merged(base, payload.settings)
-
-
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in changes.items():
-        old = merged.get(name)
-        other_kind = (
-            isinstance(value, dict) and isinstance(old, dict) and value.get("kind", old.get("kind")) != old.get("kind")
-        )
-        if isinstance(value, dict) and isinstance(old, dict) and not other_kind:
-            merged[name] = _merged(old, value)
-        else:
-            merged[name] = value
-    return merged
+    costs = _costs(generator.state(), dataset, held_before)
+    return _store(run, payload, dataset, generator, settings, costs)
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
@@ -94,11 +83,26 @@ def _with_checkpoints(generator: str, settings: dict[str, Any]) -> dict[str, Any
     """Offer a checkpoint every few steps; it changes nothing about the result."""
     if generator != "d3pm" or settings.get("training", {}).get("checkpoint_every") is not None:
         return settings
-    return _merged(settings, {"training": settings.get("training", {}) | {"checkpoint_every": CHECKPOINT_STEPS}})
+    return merged(settings, {"training": settings.get("training", {}) | {"checkpoint_every": CHECKPOINT_STEPS}})
+
+
+def _costs(state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
+    """For estimates. A training of hours is not lost because it could not be timed."""
+    common_code = int(np.bincount(dataset.records.indices, minlength=len(dataset.vocabulary)).argmax())
+    try:
+        return measured_costs(state, dataset.vocabulary, common_code, held_before)
+    except Exception as error:
+        log.warning("generating could not be timed", extra={"type": type(error).__name__, "at": place_of(error)})
+        return None
 
 
 def _store(
-    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, settings: dict[str, Any]
+    run: JobRun,
+    payload: TrainPayload,
+    dataset: StoredDataset,
+    generator: Generator,
+    settings: dict[str, Any],
+    costs: dict[str, Any] | None,
 ) -> Outcome:
     state = generator.state()
     folder = layout.model_folder(payload.model_id, run.claim.attempt)
@@ -111,6 +115,7 @@ def _store(
         "settings": plain(settings),
         "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
         "curve": plain(state.config.get("curve", [])),
+        "costs": costs,
     }
     bundle = Bundle(pack_tensors(state.tensors), plain(state.config), dataset.vocabulary, details)
     manifest_hash = save_bundle(run.runtime.store, folder, bundle)

@@ -124,6 +124,10 @@ class Generator(ABC):
             raise ConfigError(f"'{self.name}' meets conditions by {' or '.join(self.methods)}, not by '{method}'")
         return method
 
+    def steps_of(self, request: SampleRequest) -> int | None:
+        """Network calls for each record; None where there is no network."""
+        return None
+
     @abstractmethod
     def state(self) -> State:
         """All that must be saved."""

@@ -1,0 +1,56 @@
+"""What a cohort would take: seconds and memory, from what was measured when its model was trained."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from model_store.broker import WorkerFacts
+
+GIB = 1 << 30
+CHUNK = 1024  # records that are drawn together; the engine's own, which the API must not import: a test compares them
+# Of every job: its message, its claim, its manifest.
+JOB_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """None where it is not known."""
+
+    steps: int | None
+    seconds: float | None
+    memory_gib: float | None
+
+
+NOTHING_KNOWN = Expectation(None, None, None)
+
+
+def parts_of(n: int, part_records: int) -> tuple[int, int]:
+    """(parts, records in a full part): parts are whole chunks."""
+    size = max(part_records // CHUNK, 1) * CHUNK
+    return ceil(n / size), min(size, n)
+
+
+def parallel_parts(workers: Sequence[WorkerFacts], threads: int) -> float:
+    """How many parts are made at a time at the measured pace, which was that of one process with `threads` threads:
+    workers of a host share its cores."""
+    hosts = {worker.host: worker.cores for worker in workers}
+    slots = {host: sum(worker.slots for worker in workers if worker.host == host) for host in hosts}
+    return max(sum(min(slots[host], max(cores / threads, 1)) for host, cores in hosts.items()), 1)
+
+
+def expectation(
+    costs: dict[str, Any] | None, method: str | None, steps: int | None, n: int, part_records: int, at_a_time: float
+) -> Expectation:
+    """`method` None is a request without conditions, `steps` None the model's own choice."""
+    if costs is None:
+        return NOTHING_KNOWN
+    cost = costs["methods"][method or "unconditional"]
+    calls = cost["steps"] if steps is None or cost["steps"] is None else steps
+    for_record = cost["seconds_per_chunk"] / CHUNK + (calls or 0) * cost["seconds_per_record_call"]
+    parts, part = parts_of(n, part_records)
+    rounds = ceil(parts / at_a_time)
+    seconds = JOB_SECONDS + costs["load_seconds"] + min(rounds * part, n) * for_record
+    known = costs["base_bytes"] is not None and cost["bytes_per_chunk"] is not None
+    memory = (costs["base_bytes"] + cost["bytes_per_chunk"]) / GIB if known else None
+    return Expectation(calls, round(seconds, 2), None if memory is None else round(memory, 3))

@@ -1,0 +1,58 @@
+"""Parts of a cohort: there as they finish, and still there when the job failed or was cancelled."""
+
+from fastapi import APIRouter, Response
+
+from app.access import Reader, Services_
+from app.schemas.answers import PartAnswer, PartsAnswer
+from app.submissions import audit
+from model_store.errors import NotFoundError
+from model_store.repositories import CohortRepository
+from model_store.tables import CohortPart
+
+router = APIRouter(tags=["cohorts"])
+PARQUET = "application/vnd.apache.parquet"
+
+
+@router.get("/cohorts/{job_id}/parts")
+def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> PartsAnswer:
+    """List the parts of a cohort that are finished, also while its job runs, or when it failed or was cancelled."""
+    with services.database.read_scope() as session:
+        job, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
+    if parts and not services.store.exists(str(parts[0].blob)):
+        parts = []  # the time in which the job could be tried again is over
+    return PartsAnswer(
+        job_id=job_id,
+        state=job.state,
+        n_records=job.payload["n"],
+        finished_records=sum(part.n_records for part in parts),
+        parts=[_answer(part) for part in parts],
+    )
+
+
+@router.get(
+    "/cohorts/{job_id}/parts/{number}",
+    response_class=Response,
+    responses={200: {"content": {PARQUET: {}}, "description": "columns record_id and code"}},
+)
+def download_cohort_part(job_id: str, number: int, services: Services_, identity: Reader) -> Response:
+    """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort."""
+    with services.database.session_scope() as session:
+        _, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
+        part = next((part for part in parts if part.number == number), None)
+        if part is None or not services.store.exists(str(part.blob)):
+            raise NotFoundError("there is no finished part with this number")
+        audit(session, identity, "download part", job_id, part=number)
+    data = services.store.read(str(part.blob), part.sha256)
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-{number}.parquet"'}
+    return Response(data, media_type=PARQUET, headers=headers)
+
+
+def _answer(part: CohortPart) -> PartAnswer:
+    return PartAnswer(
+        number=part.number,
+        first_record=part.first_record,
+        n_records=part.n_records,
+        bytes=part.bytes or 0,
+        sha256=part.sha256 or "",
+        path=f"/cohorts/{part.job_id}/parts/{part.number}",
+    )

@@ -1,0 +1,180 @@
+"""A large cohort through the API of a real service: seconds, memory of each worker, bytes on disk."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from app.client import Client
+from benchmarks.service import free_port, peak_rss_mib, tree
+from model_store import layout
+from model_store.blobs import open_store
+from model_store.bundles import Bundle, save_bundle
+from model_store.database import Database
+from model_store.ids import DATASET, JOB, MODEL, new_id
+from model_store.repositories import ModelRepository
+from model_store.settings import Settings
+from model_store.tables import Model
+from model_store.vocabulary import Vocabulary
+from worker.embedded import Child, Supervisor
+from worker.engine.config import preset
+from worker.engine.generators import Generator
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.tasks.costs import measured_costs, resident_bytes
+from worker.tasks.loading import pack_tensors, plain
+
+OWNER = "local"  # whose everything is on a service without keys
+N_CODES, CODES_PER_RECORD = 949, 8.7  # as data/nhds-adult
+LOOK_SECONDS = 0.2
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`peak_rss_gib` has one entry for each worker: the most that a process of it held while the cohort was made."""
+
+    records: int
+    seconds: float
+    expected_seconds: float | None
+    peak_rss_gib: tuple[float, ...]
+    bytes_on_disk: int
+
+
+def measure(
+    records: int, workers: int = 2, model: Generator | None = None, progress: Progress = lambda *_: None
+) -> Measured:
+    """Start the service with so many workers and have it generate a cohort. `model` is an untrained network of the size
+    of preset `fast` by default: what it draws is nonsense, and costs the same."""
+    (measured,) = measure_each([records], workers, model, progress)
+    return measured
+
+
+def measure_each(
+    sizes: list[int], workers: int = 2, model: Generator | None = None, progress: Progress = lambda *_: None
+) -> list[Measured]:
+    """The same for several sizes, each with fresh workers: what a process has held before would count."""
+    threads = max((os.cpu_count() or 1) // workers, 1)
+    bundle = _bundle(untrained() if model is None else model, threads)
+    return [_measure_one(size, workers, bundle, threads, progress) for size in sizes]
+
+
+def untrained() -> Generator:
+    """Initial weights and simulated prevalences: a few codes are common, most are rare."""
+    weight = np.arange(1, N_CODES + 1) ** -0.9
+    prevalence = np.clip(CODES_PER_RECORD * weight / weight.sum(), None, 0.5)
+    sizes = np.bincount(np.random.default_rng(0).poisson(prevalence.sum(), 100_000))
+    shares = np.append(sizes, 0) / sizes.sum()
+    return D3PMGenerator(preset("fast"), torch.from_numpy(prevalence), torch.from_numpy(shares))
+
+
+def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progress: Progress) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="ehrbench", ignore_cleanup_errors=True) as folder:
+        settings = Settings(data_dir=Path(folder), port=free_port())
+        with _service(settings, workers, threads) as processes, Client(f"http://127.0.0.1:{settings.port}") as client:
+            _wait_until_ready(client)
+            model_id = _stored(settings, bundle)
+            expected = client.estimate(model_id, records)["seconds"]
+            start = time.perf_counter()
+            job = client.generate(model_id, records, evaluate=False)
+            peaks = _follow(client, job["id"], processes, records, progress)
+            seconds = time.perf_counter() - start
+            size = sum(
+                file.stat().st_size for file in (Path(folder) / "store" / "cohorts").rglob("*") if file.is_file()
+            )
+    return Measured(records, seconds, expected, peaks, size)
+
+
+@contextmanager
+def _service(settings: Settings, workers: int, threads: int) -> Iterator[list[Child]]:
+    """The embedded service with more workers; none takes more threads than its share of the cores."""
+    command = [sys.executable, "-m", "app.cli", "api", "--port", str(settings.port), "--log-level", "error"]
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # the children inherit it
+    started: list[Child] = []
+    try:
+        with Supervisor(settings, command) as supervisor:
+            environment = supervisor.environment()
+            for number in range(1, workers):
+                log = settings.resolved_data_dir / f"worker{number}.log"
+                child = Child("another worker", [sys.executable, "-m", "worker"], environment, log)
+                child.start()
+                started.append(child)
+            yield [next(child for child in supervisor.children if child.name == "worker"), *started]
+    finally:
+        for child in started:
+            child.stop()
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _wait_until_ready(client: Client) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            client.ready()
+            return
+        except Exception:  # not yet bound, or its parts not yet up
+            time.sleep(0.2)
+    raise RuntimeError("the service did not become ready")
+
+
+def _bundle(generator: Generator, threads: int) -> Bundle:
+    """The generator as a training would leave it, its costs measured with the threads that the workers will have."""
+    state = generator.state()
+    vocabulary = Vocabulary(tuple(f"SIM:{number:04d}" for number in range(len(state.tensors["prevalence"]))))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    costs = measured_costs(state, vocabulary, 0, resident_bytes())
+    torch.set_num_threads(before)
+    return Bundle(pack_tensors(state.tensors), plain(state.config), vocabulary, {"seed": 0, "costs": costs})
+
+
+def _stored(settings: Settings, bundle: Bundle) -> str:
+    model_id = new_id(MODEL)
+    folder = layout.model_folder(model_id, 1)
+    row = Model(
+        id=model_id,
+        owner=OWNER,
+        name="benchmark",
+        job_id=new_id(JOB),
+        dataset_id=new_id(DATASET),
+        generator=bundle.config["generator"],
+        prefix=folder,
+        manifest_hash=save_bundle(open_store(settings.resolved_store_url), folder, bundle),
+        n_codes=len(bundle.vocabulary),
+        details=bundle.details,
+    )
+    database = Database(settings.resolved_database_url, pooled=False)
+    with database.session_scope() as session:
+        ModelRepository(session).add(row)
+    database.close()
+    return model_id
+
+
+def _follow(client: Client, job_id: str, workers: list[Child], records: int, progress: Progress) -> tuple[float, ...]:
+    """Wait for the job; the most memory that a process of each worker held."""
+    peaks = [0.0] * len(workers)
+
+    def sample() -> None:
+        for number, worker in enumerate(workers):
+            assert worker.process is not None
+            for pid in tree(worker.process.pid):
+                peaks[number] = max(peaks[number], peak_rss_mib(pid) / 1024)
+
+    while (job := client.job(job_id))["state"] not in ("succeeded", "failed", "cancelled"):
+        progress(int(job["progress"]["steps"][1]["value"]), records)
+        sample()
+        time.sleep(LOOK_SECONDS)
+    sample()
+    if job["state"] != "succeeded":
+        raise RuntimeError(f"the job {job['state']}: {job['error']}")
+    return tuple(peaks)

@@ -1,0 +1,135 @@
+"""What generating costs, measured right after training on the machine that trained: the source of estimates.
+
+Drawing a full chunk in s network calls takes `seconds_per_chunk + s * CHUNK * seconds_per_record_call`: what is paid
+once for each record (the output layer, packing), and what is paid with every call.
+"""
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from model_store.cohorts import pack_part
+from model_store.vocabulary import Vocabulary
+from worker.engine.conditions import Condition
+from worker.engine.generators import Generator, SampleRequest, State, from_state
+from worker.engine.generators.protocol import CHUNK
+from worker.tasks.loading import pack_tensors, unpack_tensors
+
+T = TypeVar("T")
+
+UNCONDITIONAL = "unconditional"
+BUDGET_SECONDS = 1.2  # slow networks are measured with fewer calls than they need, or on fewer records
+ROWS = (16, 128, CHUNK)
+
+
+def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_bytes: int | None) -> dict[str, Any]:
+    """Seconds and bytes of drawing from a trained generator, without a condition and by each of its methods.
+
+    The generator is loaded as a generate job loads it. `common_code` is asked for in the conditioned measurements;
+    `base_bytes` is what a worker holds before it has a model.
+    """
+    start = time.perf_counter()
+    generator = from_state(State(unpack_tensors(pack_tensors(state.tensors)), state.config))
+    load_seconds = time.perf_counter() - start
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
+    condition = Condition.of(len(vocabulary), all_of=[common_code])
+    requests = {UNCONDITIONAL: SampleRequest(1)} | {
+        method: SampleRequest(1, condition=condition, method=method) for method in generator.methods
+    }
+    return {
+        "threads": torch.get_num_threads(),
+        "load_seconds": round(load_seconds, 4),
+        "base_bytes": None if base_bytes is None else base_bytes + weights,
+        "methods": {name: _cost(generator, request, vocabulary) for name, request in requests.items()},
+    }
+
+
+def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) -> dict[str, Any]:
+    steps = generator.steps_of(request)
+
+    def draw(rows: int, calls: int | None) -> float:
+        asked = SampleRequest(rows, condition=request.condition, method=request.method, steps=calls)
+        start = time.perf_counter()
+        records = generator.sample(asked)
+        pack_part(0, records.indptr, records.indices, vocabulary)
+        return time.perf_counter() - start
+
+    draw(1, None if steps is None else 1)  # libraries load, threads start
+    if steps is None:
+        seconds, peak = with_peak(lambda: min(draw(CHUNK, None) for _ in range(3)))
+        return _told(None, seconds, 0.0, peak)
+    rows = _affordable_rows(draw)
+    (per_chunk, per_call), peak = with_peak(lambda: _line(lambda calls: draw(rows, calls), steps))
+    scale = CHUNK / rows
+    return _told(steps, per_chunk * scale, per_call / rows, None if peak is None else int(peak * scale))
+
+
+def _affordable_rows(draw: Callable[[int, int | None], float]) -> int:
+    """A full chunk, unless a single call takes too long. Time hardly grows with the rows while they are few."""
+    rows = ROWS[0]
+    for more in ROWS[1:]:
+        if draw(rows, 1) * (more / rows) > BUDGET_SECONDS:
+            break
+        rows = more
+    return rows
+
+
+def _line(draw: Callable[[int], float], steps: int) -> tuple[float, float]:
+    """(seconds that do not depend on the calls, seconds for each call), from as many calls as the budget allows."""
+    calls, before = 1, 0
+    seconds, seconds_before = draw(calls), 0.0
+    while calls < steps and (seconds < BUDGET_SECONDS or before == 0):
+        before, seconds_before = calls, seconds
+        calls = min(4 * calls, steps) if seconds < BUDGET_SECONDS else calls + 1
+        seconds = draw(calls)
+    per_call = min(max(seconds - seconds_before, 0.0) / (calls - before), seconds / calls)
+    return seconds - calls * per_call, per_call
+
+
+def _told(steps: int | None, per_chunk: float, per_record_call: float, peak: int | None) -> dict[str, Any]:
+    return {
+        "steps": steps,
+        "seconds_per_chunk": float(f"{per_chunk:.3g}"),
+        "seconds_per_record_call": float(f"{per_record_call:.3g}"),
+        "bytes_per_chunk": peak,
+    }
+
+
+def with_peak(work: Callable[[], T]) -> tuple[T, int | None]:
+    """(what the work gives, the most memory it held above what was held before); None where the kernel does not say."""
+    give_back_memory()
+    before = resident_bytes()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
+    except OSError:
+        return work(), None
+    result = work()
+    peak = _status("VmHWM")
+    return result, None if before is None or peak is None else max(peak - before, 0)
+
+
+def give_back_memory() -> None:
+    """Have the allocator return what training no longer needs: memory used again would not be counted."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+        if trim is not None:
+            trim(0)
+
+
+def resident_bytes() -> int | None:
+    """What this process holds now."""
+    return _status("VmRSS")
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)
