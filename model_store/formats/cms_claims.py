@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_store.formats.columns import as_days, filled, stripped, without_dots
 from model_store.formats.event_tables import Table, TablesReader
-from model_store.formats.mimic import without_dots
 from model_store.formats.protocol import Batch, Events, Format, Patients, Visits
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.tables import Rows, as_days, filled, stripped
+from model_store.formats.tables import Rows
 
 PATIENT = ("desynpuf_id", "bene_id")
 # the columns of codes, and their system
@@ -60,8 +60,15 @@ class CmsClaims(TablesReader):
             some = filled(rows.columns[name])
             keep = pa.array(some)
             code = without_dots(rows.columns[name].filter(keep))
-            yield Events(rows.file, rows.lines[some], record.filter(keep), code, system_of(name),
-                         patient.filter(keep), code_was_number=name in rows.numbers)  # fmt: skip
+            yield Events(
+                rows.file,
+                rows.lines[some],
+                record.filter(keep),
+                code,
+                system_of(name),
+                patient.filter(keep),
+                code_was_number=name in rows.numbers,
+            )
 
 
 def system_of(column: str) -> str | None:

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from model_store.errors import DataError
+from model_store.formats.columns import as_days
 from model_store.formats.fhir_ndjson import FHIR_NDJSON
 from model_store.formats.json_lines import Numbered, first_object, read_objects
 from model_store.formats.protocol import Batch, Events, Format, Patients, Reader, Visits
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
 from model_store.formats.systems import BY_FHIR, DECILE, LOCAL_URL, plain_icd
-from model_store.formats.tables import as_days
 
 CODED = ("Condition", "Procedure", "MedicationRequest", "Observation")
 NO_FACTS = {"entered-in-error", "refuted", "not-done"}

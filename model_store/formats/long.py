@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from model_store.blobs import BlobStore
 from model_store.cohorts import iter_tables
 from model_store.errors import DataError
+from model_store.formats.columns import as_numbers, filled
 from model_store.formats.json_lines import first_object, read_objects
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
 from model_store.formats.spreadsheet import as_meant, defused
-from model_store.formats.tables import Rows, as_numbers, filled, read_rows
+from model_store.formats.tables import Rows, read_rows
 
 REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value")
 READ = ("record_id", "code", "vocabulary", "patient_id", "value")

@@ -16,12 +16,13 @@ from model_store.blobs import BlobStore
 from model_store.cohorts import RecordBlock, iter_blocks
 from model_store.errors import DataError
 from model_store.formats.cohort_rows import rows_of
+from model_store.formats.columns import as_days, as_numbers, stripped
 from model_store.formats.dates import SYNTHETIC_DATES, days_of
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Patients, Reader, Writer
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
 from model_store.formats.systems import AGE, SEX, split_code
-from model_store.formats.tables import Rows, as_days, as_numbers, read_rows, stripped
+from model_store.formats.tables import Rows, read_rows
 from model_store.formats.zips import Sink
 
 BIRTH = "MEDS_BIRTH"

@@ -6,32 +6,15 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_store.formats.columns import as_days, filled, stripped, with_value_or_decile, without_dots
 from model_store.formats.event_tables import Table, TablesReader
 from model_store.formats.protocol import Batch, Events, Patients, Visits
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.systems import DECILE
-from model_store.formats.tables import Rows, as_days, as_numbers, filled, read_rows, stripped
+from model_store.formats.tables import Rows, read_rows
 
 LABS = "labevents"
 WHO = {"visit": ("hadm_id",), "patient": ("subject_id",)}
-
-
-def without_dots(code: pa.StringArray) -> pa.StringArray:
-    return pc.utf8_upper(pc.replace_substring(stripped(code), ".", ""))
-
-
-def with_value_or_decile(
-    code: pa.StringArray, value: pa.StringArray, text: pa.StringArray | None
-) -> tuple[pa.StringArray, pa.DoubleArray]:
-    """A lab's code and number. Where there is no number but a decile (`D7`, as our writers put it), the code has it."""
-    number = as_numbers(value)
-    if text is not None:
-        is_decile = pc.fill_null(pc.match_substring_regex(stripped(text), r"^D(10|[1-9])$"), False)
-        decile = pc.and_(is_decile, pc.is_null(number))
-        marked = pc.binary_join_element_wise(code, pc.replace_substring(stripped(text), "D", DECILE), "")
-        code = pc.if_else(decile, marked, code)
-    return code, number
 
 
 class Mimic(TablesReader):
@@ -82,8 +65,15 @@ class Mimic(TablesReader):
             rows = rows.where(~none)
         record, patient = self.who(rows)
         code = without_dots(rows.columns["code"])
-        yield Events(rows.file, rows.lines, record, code, self.system_of(table, rows), patient,
-                     code_was_number="code" in rows.numbers)  # fmt: skip
+        yield Events(
+            rows.file,
+            rows.lines,
+            record,
+            code,
+            self.system_of(table, rows),
+            patient,
+            code_was_number="code" in rows.numbers,
+        )
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
         return self.systems[table.name]
@@ -98,5 +88,12 @@ class Mimic(TablesReader):
         system = pc.if_else(pc.is_valid(loinc), "LOINC", "MIMICLAB")
         record, patient = self.who(rows)
         keep = pa.array(has)
-        return Events(rows.file, rows.lines[has], record.filter(keep), code.filter(keep), system.filter(keep),
-                      patient.filter(keep), value.filter(keep))  # fmt: skip
+        return Events(
+            rows.file,
+            rows.lines[has],
+            record.filter(keep),
+            code.filter(keep),
+            system.filter(keep),
+            patient.filter(keep),
+            value.filter(keep),
+        )

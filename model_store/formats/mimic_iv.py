@@ -8,10 +8,11 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_store.formats.columns import as_days, as_numbers, stripped
 from model_store.formats.event_tables import Table
 from model_store.formats.mimic import WHO, Mimic
 from model_store.formats.protocol import Format, Patients
-from model_store.formats.tables import Rows, as_days, as_numbers, stripped
+from model_store.formats.tables import Rows
 
 ICD = {**WHO, "code": ("icd_code",), "version": ("icd_version",)}
 VERSIONS = {"diagnoses_icd": ("ICD9DX", "ICD10CM"), "procedures_icd": ("ICD9PX", "ICD10PCS")}

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from model_store.errors import DataError
+from model_store.formats.columns import as_days, as_numbers, stripped, with_value_or_decile, without_dots
 from model_store.formats.event_tables import Table, TablesReader
-from model_store.formats.mimic import with_value_or_decile, without_dots
 from model_store.formats.omop_concepts import ConceptTable
 from model_store.formats.omop_zip import OMOP_ZIP
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Patients, Visits
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
-from model_store.formats.tables import Rows, as_days, as_numbers, read_rows, stripped
+from model_store.formats.tables import Rows, read_rows
 
 # gender_concept_id -> sex
 SEXES = {"8507": "M", "8532": "F"}

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from model_store.formats.columns import stripped
 from model_store.formats.protocol import Concept
 from model_store.formats.systems import BY_OMOP
-from model_store.formats.tables import Rows, stripped
+from model_store.formats.tables import Rows
 
 Ints = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from model_store.formats import csv_tables as csv
 from model_store.formats.cohort_rows import CohortRows, rows_of
 from model_store.formats.dates import SYNTHETIC_DATES, birth_year, days_of
 from model_store.formats.protocol import CodeConcepts, Concept, Writer
-from model_store.formats.systems import BY_NAME, domain_of, split_code, split_decile
+from model_store.formats.systems import BY_NAME, domain_of, split_code, split_decile, without_decile
 from model_store.formats.zips import ZipStream
 
 LOCAL_CONCEPTS = 2_000_000_000
@@ -144,7 +144,7 @@ class Cdm:
         for position, code in enumerate(self.rows.vocabulary):
             system, rest = split_code(code)
             stem = split_decile(rest)[0]
-            found = self.known.get(f"{system}:{stem}", CodeConcepts()).source
+            found = self.known.get(without_decile(code), CodeConcepts()).source
             vocabulary = BY_NAME[system].omop if system in BY_NAME else system or "OBSERVATION"
             made.setdefault((system, stem), found or Concept(LOCAL_CONCEPTS + position, vocabulary, stem))
         stems = [(system, split_decile(rest)[0]) for system, rest in map(split_code, self.rows.vocabulary)]
@@ -152,8 +152,7 @@ class Cdm:
 
     @cached_property
     def standard_concepts(self) -> list[Concept | None]:
-        stems = (f"{system}:{split_decile(rest)[0]}" for system, rest in map(split_code, self.rows.vocabulary))
-        return [self.known.get(stem, CodeConcepts()).standard for stem in stems]
+        return [self.known.get(without_decile(code), CodeConcepts()).standard for code in self.rows.vocabulary]
 
     def people(self) -> Iterator[bytes]:
         for record, people in self.rows.people():

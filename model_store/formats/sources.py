@@ -131,11 +131,16 @@ class SourceFile:
             raise DataError(f"the first line of {self.called} is not UTF-8 text") from None
 
     @cached_property
+    def schema(self) -> pa.Schema:
+        """Of a Parquet file."""
+        with self.seekable(count=False) as file, readable_parquet():
+            return pq.read_schema(file)
+
+    @cached_property
     def columns(self) -> list[str]:
         """The names of a table's columns as they stand there; empty if it is no table."""
         if self.kind == "parquet":
-            with self.seekable() as file, readable_parquet():
-                return list(pq.read_schema(file).names)
+            return list(self.schema.names)
         if self.kind != "table":
             return []
         line = self._first_line
@@ -153,7 +158,7 @@ class SourceFile:
             yield stream  # type: ignore[misc]
 
     @contextmanager
-    def seekable(self) -> Iterator[BinaryIO]:
+    def seekable(self, count: bool = True) -> Iterator[BinaryIO]:
         """The stored bytes as a file one can jump in: a member of a zip is copied to a nameless file."""
         with self.open_raw() as raw:
             if self.jumps:
@@ -161,7 +166,8 @@ class SourceFile:
                 return
             with tempfile.TemporaryFile() as copy:
                 while block := raw.read(COPY_BYTES):
-                    self.budget.take(len(block))
+                    if count:
+                        self.budget.take(len(block))
                     copy.write(block)
                 copy.seek(0)
                 yield copy

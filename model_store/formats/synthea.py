@@ -5,10 +5,11 @@ Exports differ in their column names: `PATIENT`, `med_pat_id` and `pat_id` all s
 
 from collections.abc import Iterator
 
+from model_store.formats.columns import as_days, stripped
 from model_store.formats.event_tables import Table, TablesReader
 from model_store.formats.protocol import Batch, Events, Format, Patients
 from model_store.formats.rejects import Rejects
-from model_store.formats.tables import Rows, as_days, stripped
+from model_store.formats.tables import Rows
 
 
 def _columns(prefix: str) -> dict[str, tuple[str, ...]]:
@@ -46,8 +47,15 @@ class Synthea(TablesReader):
             )
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
-        yield Events(rows.file, rows.lines, rows.columns[self.unit], stripped(rows.columns["code"]),
-                     SYSTEMS[table.name], rows.columns["patient"], day=day)  # fmt: skip
+        yield Events(
+            rows.file,
+            rows.lines,
+            rows.columns[self.unit],
+            stripped(rows.columns["code"]),
+            SYSTEMS[table.name],
+            rows.columns["patient"],
+            day=day,
+        )
 
 
 SYNTHEA = Format(Synthea)

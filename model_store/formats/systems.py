@@ -1,6 +1,5 @@
 """Coding systems: the name in our codes, and what OMOP, FHIR and others call them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,6 +60,11 @@ def split_decile(code: str) -> tuple[str, str]:
     return (stem, f"D{number}") if mark and number.isdigit() else (code, "")
 
 
+def without_decile(code: str) -> str:
+    """`LOINC:2345-7` of `LOINC:2345-7#D7`; other codes as they are."""
+    return split_decile(code)[0]
+
+
 def plain_icd(code: str) -> str:
     """As MIMIC and claims write ICD codes: without the dot, in capitals."""
     return code.replace(".", "").upper()
@@ -81,7 +85,3 @@ def age_band(age: int) -> str:
 def band_start(code: str) -> int:
     """The first year of an age band, as `age_band` writes it."""
     return int(split_code(code)[1].rstrip("+").split("-")[0])
-
-
-def systems_in(vocabulary: Sequence[str]) -> list[str]:
-    return sorted({split_code(code)[0] for code in vocabulary})

@@ -3,7 +3,6 @@
 Everything is read as text, so that codes keep their zeros and 64-bit ids their last digits.
 """
 
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ ROWS_AT_A_TIME = 1 << 17
 CELLS_AT_A_TIME = 1 << 22
 # a row group is read whole: one that is larger than this would not fit into bounded memory
 LARGEST_ROW_GROUP = 2 << 30
+LONGEST_TEXTS = 256 << 20  # of a column in one batch
 NUMERIC = ("value",)  # roles in which decimal numbers lose nothing; so do those of wide tables, which are positions
 
 
@@ -146,7 +146,9 @@ def _parquet_rows(file: SourceFile, positions: Mapping[str, int]) -> Iterator[Ro
     names = file.columns
     wanted = list(dict.fromkeys(names[position] for position in positions.values()))
     rows = max(min(ROWS_AT_A_TIME, CELLS_AT_A_TIME // len(wanted)), 1)
-    with file.seekable() as stream, readable_parquet(), pq.ParquetFile(stream) as table:
+    # texts stay in dictionaries until it is known how long they are once written out
+    coded = [name for name in wanted if pa.types.is_string(file.schema.field(name).type)]
+    with file.seekable() as stream, readable_parquet(), pq.ParquetFile(stream, read_dictionary=coded) as table:
         _refuse_bombs(file, table.metadata)
         line = 1
         for batch in table.iter_batches(rows, columns=wanted):
@@ -170,6 +172,9 @@ def _refuse_bombs(file: SourceFile, metadata: pq.FileMetaData) -> None:
 
 def _as_text(role: str, column: pa.Array) -> pa.StringArray:
     if pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary.cast(pa.string())).take(column.indices)
+        if (pc.sum(lengths).as_py() or 0) > LONGEST_TEXTS:
+            raise TooLargeError(f"a Parquet column holds more than {LONGEST_TEXTS:,} bytes in {len(column):,} rows")
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -177,46 +182,3 @@ def _as_text(role: str, column: pa.Array) -> pa.StringArray:
         # 250.0 for 250, or a 64-bit id without its last digits: what is lost cannot be guessed
         raise DataError("codes and ids must be text or whole numbers, not decimal numbers")
     return column.cast(pa.string())
-
-
-# --- what several formats do with columns ---
-
-
-def stripped(column: pa.StringArray) -> pa.StringArray:
-    """Without blanks around: CHAR columns are padded."""
-    return pc.utf8_trim_whitespace(column)
-
-
-def filled(column: pa.StringArray) -> NDArray[np.bool_]:
-    """Which cells hold something."""
-    mask: NDArray[np.bool_] = pc.fill_null(pc.greater(pc.binary_length(stripped(column)), 0), False).to_numpy(
-        zero_copy_only=False
-    )
-    return mask
-
-
-def as_numbers(column: pa.StringArray) -> pa.DoubleArray:
-    """Cells as numbers; null where they are none."""
-    text = stripped(column)
-    is_number = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
-    return pc.if_else(is_number, text, None).cast(pa.float64())
-
-
-def as_days(column: pa.StringArray) -> pa.Date32Array:
-    """Cells as days; null where they are none. ISO dates, with or without a time, and 20081209. A year of two digits is
-    no year: which century would be a guess."""
-    text = pc.replace_substring_regex(stripped(column), r"^(\d{4})(\d\d)(\d\d)$", r"\1-\2-\3")
-    day = pc.utf8_slice_codeunits(text, 0, 10)
-    is_day = pc.match_substring_regex(day, r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$")
-    candidates = pc.if_else(is_day, day, None)
-    try:
-        return candidates.cast(pa.date32())
-    except pa.ArrowInvalid:  # the 30th of February
-        return pa.array([_day_or_none(text) for text in candidates.to_pylist()], pa.date32())
-
-
-def _day_or_none(text: str | None) -> datetime.date | None:
-    try:
-        return None if text is None else datetime.date.fromisoformat(text)
-    except ValueError:
-        return None

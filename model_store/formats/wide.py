@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from model_store.blobs import BlobStore
 from model_store.cohorts import iter_blocks
 from model_store.errors import DataError, RequestError
+from model_store.formats.columns import as_numbers, filled
 from model_store.formats.npz import is_matrix, read_matrix
 from model_store.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from model_store.formats.rejects import Rejects
 from model_store.formats.sources import SourceFile
 from model_store.formats.spreadsheet import as_meant, defused
-from model_store.formats.tables import Rows, as_numbers, filled, read_rows
+from model_store.formats.tables import Rows, read_rows
 
 IDS = ("record_id", "patient_id")
 CELLS_AT_A_TIME = 1 << 22

@@ -79,6 +79,8 @@ def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
         [DIABETES],
     ).fetchall()
     assert found == [("ICD9CM", 201826)]  # the concepts the upload's table gave
+    labs = database.execute("select distinct measurement_concept_id, value_as_number from measurement").fetchall()
+    assert labs == [(3004501, None)]  # the lab's concept, and no invented value
     # every form says the same of every record that has a code of its own
     omop = read_upload({"c.zip": files["omop.zip"]}, tmp_path, limits=ROOMY).records
     for name, label in (("long.csv", "c.csv"), ("npz", "c.npz"), ("meds.parquet", "c.parquet")):

@@ -197,6 +197,15 @@ def test_lines_of_bad_rows_are_right_after_others_were_left_out(tmp_path: Path) 
     }
 
 
+def test_a_parquet_file_that_repeats_a_long_text_is_refused(tmp_path: Path) -> None:
+    """A few kilobytes that would be gigabytes once written out."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 9_000, pa.int32()), pa.array(["x" * 900_000]))
+    data = parquet(record_id=pa.array(["1"] * 9_000), code=texts.cast(pa.dictionary(pa.int32(), pa.string())))
+    assert len(data) < 100_000
+    with pytest.raises(TooLargeError, match="in 9,000 rows"):
+        read_upload({"x.parquet": data}, tmp_path, limits=ROOMY)
+
+
 # --- tables of numbers ---
 
 

@@ -10,6 +10,7 @@ from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_c
 from model_store.formats import Limits, Options, SourceFile, open_upload, unpacked
 from model_store.formats.protocol import Reader
 from model_store.formats.rejects import Rejects
+from model_store.formats.systems import without_decile
 from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload
@@ -82,7 +83,8 @@ def _store(
     )
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)
-    known = {code: asdict(found) for code, found in reader.concepts.items() if code in encoded.vocabulary.positions}
+    kept = {without_decile(code) for code in encoded.vocabulary.codes}
+    known = {code: asdict(found) for code, found in reader.concepts.items() if code in kept}
     details = {"lab_cut_points": encoded.cuts, "concepts": known}
     manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, details)
 
