@@ -112,15 +112,18 @@ AIR = AttackMetric(
     family="privacy",
     direction="lower",
     bounds=BOUNDS,
-    meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes from "
+    meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "
+    "from "
     "the most similar synthetic records.",
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.2),
     words=Words(
-        good="An attacker who knows {known} of a patient's codes learns nothing more from this cohort than from data about "
+        good="An attacker who knows {known} of a patient's codes learns nothing more from this cohort than from data "
+        "about "
         "other people.",
         caution="An attacker who knows {known} of a patient's codes may learn a little more from this cohort than from "
         "data about other people.",
-        fail="An attacker who knows {known} of a patient's codes learns other diagnoses of that patient from this cohort.",
+        fail="An attacker who knows {known} of a patient's codes learns other diagnoses of that patient from this "
+        "cohort.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),
     measure=measure,

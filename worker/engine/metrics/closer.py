@@ -23,9 +23,7 @@ def closer_roles(near: Closeness, statistic: Statistic, sets: AttackSets) -> Rol
 
     def shares(left_out: int | None) -> tuple[float, float]:
         pairs = ((near.cohort_to_train, near.cohort_to_holdout), (near.control_to_train, near.control_to_holdout))
-        attack, control = (
-            share_lower(*(statistic(_without(each, left_out)) for each in pair)) for pair in pairs
-        )
+        attack, control = (share_lower(*(statistic(_without(each, left_out)) for each in pair)) for pair in pairs)
         return attack, control
 
     attack, control = shares(None)
@@ -33,10 +31,10 @@ def closer_roles(near: Closeness, statistic: Statistic, sets: AttackSets) -> Rol
     n = len(near.cohort_to_train)
     note = sets.size_note or (f"on {n} random records of each" if n < len(sets.cohort) else None)
     return Roles(
-        around(attack, left[:, 0], BOUNDS, n, note),
-        around(control, left[:, 1], BOUNDS, n),
+        around(attack, left[:, 0].tolist(), BOUNDS, n, note),
+        around(control, left[:, 1].tolist(), BOUNDS, n),
         certain(0.5, note="a record is as likely to be closer to either"),
-        around(attack - control, left[:, 0] - left[:, 1], GAIN_BOUNDS, n),
+        around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n),
     )
 
 
@@ -45,4 +43,4 @@ def _without(near: NDArray[np.int32], group: int | None) -> NDArray[np.int32]:
     if group is None:
         return near
     rows = np.arange(len(near)) % N_GROUPS != group
-    return np.delete(near, group, axis=1)[rows]
+    return np.asarray(np.delete(near, group, axis=1)[rows])

@@ -32,7 +32,8 @@ DCR = AttackMetric(
     family="privacy",
     direction="lower",
     bounds=BOUNDS,
-    meaning="The share of synthetic records that lie closer to a training patient than to an equally large group of other "
+    meaning="The share of synthetic records that lie closer to a training patient than to an equally large group of "
+    "other "
     "patients (a half is ideal; passing this alone proves nothing).",
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),
     words=Words(

@@ -38,7 +38,7 @@ class Measurement:
 
     @classmethod
     def within(
-        cls, bounds: Bounds, value: float, low: float, high: float, n_used: int, note: str | None = None
+        cls, bounds: Bounds, value: float, low: float, high: float, n_used: int | None = None, note: str | None = None
     ) -> "Measurement":
         """A measurement whose interval is cut at the metric's bounds."""
         smallest, largest = bounds

@@ -1,4 +1,5 @@
-"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being wrong?"""
+"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being "
+"wrong?"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def _at(
 ) -> Roles | None:
     if len(scores["attack"][1]) * rate < 1:
         return None
-    value = {role: tpr_at_fpr(*pair, rate) for role, pair in scores.items()}
+    value = {role: tpr_at_fpr(pair[0], pair[1], rate) for role, pair in scores.items()}
     draws = {
         role: np.array([tpr_at_fpr(pair[0][m], pair[1][o], rate) for m, o in drawn]) for role, pair in scores.items()
     }
@@ -91,13 +92,15 @@ MIA_TPR_AT_FPR = AttackMetric(
     family="privacy",
     direction="lower",
     bounds=BOUNDS,
-    meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name as "
+    meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "
+    "as "
     "members (1 % is chance).",
     rule=by_gain(caution_above=0.005, fail_above=0.02, unsure_above=0.1),
     words=Words(
         good="A careful attacker can name no more training patients than by chance.",
         caution="A careful attacker may name slightly more training patients than by chance.",
-        fail="A careful attacker can name training patients: their records lie closer to the cohort than other people's.",
+        fail="A careful attacker can name training patients: their records lie closer to the cohort than other "
+        "people's.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),
     measure=measure,

@@ -44,8 +44,8 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     natural = len(sets.train) / len(sets.holdout)
     by_ratio = {}
     for name, ratio in (("balanced", 1.0), ("natural", natural)):
-        attack, control = (f1(*(each[_PAIRS[role]].sum() for each in shares), ratio) for role in ("attack", "control"))
-        draws = [f1(*(each[:, _PAIRS[role]].sum(axis=1) for each in again), ratio) for role in ("attack", "control")]
+        attack, control = (_score(shares, role, ratio) for role in ("attack", "control"))
+        draws = [_score(again, role, ratio) for role in ("attack", "control")]
         by_ratio[name] = Roles(
             bootstrapped(float(attack), draws[0], BOUNDS, len(sets.cohort_at_size), sets.size_note),
             bootstrapped(float(control), draws[1], BOUNDS, len(sets.control_at_size)),
@@ -58,6 +58,12 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 _PAIRS = {"attack": [2, 3], "control": [1, 3]}  # pairs (attack, control) in which that role calls the target a member
 
 
+def _score(shares: list[NDArray[np.float64]], role: str, ratio: float) -> NDArray[np.float64]:
+    """F1 from the shares of the four pairs (last axis) among members and among others."""
+    members, others = (each[..., _PAIRS[role]].sum(axis=-1) for each in shares)
+    return f1(members, others, ratio)
+
+
 def _called(targets: Records, cohort: Records) -> NDArray[np.int64]:
     return (nearest(targets, cohort) <= THRESHOLD).astype(np.int64)
 
@@ -67,15 +73,18 @@ MIR = AttackMetric(
     family="privacy",
     direction="lower",
     bounds=BOUNDS,
-    meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among those "
+    meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among "
+    "those "
     "the model learned from, by looking for a nearly equal synthetic record.",
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.15),
     words=Words(
         good="Looking for nearly equal records tells nobody who was in the training data: it works no better than on "
         "records of other people.",
-        caution="Looking for nearly equal records may tell a little more about who was in the training data than records "
+        caution="Looking for nearly equal records may tell a little more about who was in the training data than "
+        "records "
         "of other people would.",
-        fail="Training patients can be recognised: the cohort has records nearly equal to theirs, more often than it has "
+        fail="Training patients can be recognised: the cohort has records nearly equal to theirs, more often than it "
+        "has "
         "for other people.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),

@@ -34,24 +34,26 @@ def overlap(a: Measurement, b: Measurement) -> bool:
     return a.low <= b.high and b.low <= a.high
 
 
-def between_yardsticks(direction: Direction, good_within: float, fail_beyond: float) -> Rule:
-    """For fidelity: how far has the value come from independent codes towards the floor?
+def between_yardsticks(
+    direction: Direction, good_within: float, fail_beyond: float, worse: str = "independent"
+) -> Rule:
+    """For fidelity: how far has the value come from the `worse` yardstick towards the floor?
 
-    Where independent codes are clearly worse than the floor, the way between the two is the scale: half of it is good,
-    all of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to the
-    floor counts, `good_within` and `fail_beyond`.
+    Where that yardstick is clearly worse than the floor, the way between the two is the scale: half of it is good, all
+    of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to the floor
+    counts, `good_within` and `fail_beyond`.
     """
 
     def rule(measured: Mapping[str, Measurement]) -> Level | None:
-        value, floor, independent = measured["value"], measured["floor"], measured["independent"]
+        value, floor, bad = measured["value"], measured["floor"], measured[worse]
         if value.absent is not None or floor.absent is not None:
             return None
         over = excess(value, floor, direction)
         if over <= good_within or overlap(value, floor):
             return "good"
-        if independent.absent is None and not overlap(independent, floor):
-            scale = excess(independent, floor, direction)
-            if scale > fail_beyond:
+        if bad.absent is None and not overlap(bad, floor):
+            scale = excess(bad, floor, direction)
+            if scale > good_within:
                 return "good" if over <= GOOD_SHARE * scale else "caution" if over < scale else "fail"
         return "caution" if over <= fail_beyond else "fail"
 
