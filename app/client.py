@@ -113,6 +113,14 @@ class Client:
             "/generate", {"model_id": model_id, "n": n, "conditions": conditions} | _given(settings), key
         )
 
+    def evaluate(self, cohort_id: str, *, key: str | None = None, **settings: Any) -> Json:
+        """Measure a finished cohort. `settings`: dataset_id (other real records), labels (codes to predict), seed."""
+        return self._submit("/reports", {"cohort_id": cohort_id} | _given(settings), key)
+
+    def release(self, cohort_id: str, reason: str) -> Json:
+        """Let a cohort go that its privacy evaluation withholds; needs the scope `admin`."""
+        return _body(self._send("POST", f"/cohorts/{cohort_id}/release", json={"reason": reason}))
+
     def cancel(self, job_id: str) -> Json:
         return self._submit(f"/jobs/{job_id}/cancel", None, None)
 
@@ -197,8 +205,17 @@ class Client:
             time.sleep(1)
 
     def download(self, job_id: str, path: str | Path, format: str = "long.csv") -> int:
-        """Save a cohort's records; returns the bytes. The file appears when it is whole."""
-        return self._save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+        """Save a cohort's records; returns the bytes. The file appears when it is whole.
+
+        Waits for the evaluation that decides whether the cohort may leave; ApiError `withheld` if it may not.
+        """
+        while True:
+            try:
+                return self._save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+            except ApiError as error:
+                if error.type != "not-evaluated":
+                    raise
+            time.sleep(LONGEST_LOOK_SECONDS)
 
     def download_bundle(self, model_id: str, path: str | Path) -> int:
         """Save a model as a zip file; returns the bytes."""

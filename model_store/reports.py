@@ -156,7 +156,7 @@ class Asked(Part):
 class Report(Part):
     """What is known about a cohort."""
 
-    version: Literal[2] = REPORT_VERSION
+    version: Literal[2] = 2
     job_id: str = Field(description="the evaluation that made it")
     cohort_id: str
     model_id: str

@@ -25,14 +25,14 @@ def upload(
     as_json: AsJson = False,
 ) -> None:
     """Upload real records."""
-    with _client(context) as client:
+    with client_of(context) as client:
         form: dict[str, Any] = {
             "name": name,
             "format": format,
             "default_vocabulary": default_vocabulary,
             "min_records": min_records,
         }
-        _finish(client, client.upload(files, **form), wait, as_json)
+        finish(client, client.upload(files, **form), wait, as_json)
 
 
 def train(
@@ -49,10 +49,10 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a dataset."""
-    with _client(context) as client:
+    with client_of(context) as client:
         settings = parsed_settings(set_ or [])
         job = client.train(dataset, name=name, generator=generator, preset=preset, settings=settings, seed=seed)
-        _finish(client, job, wait, as_json)
+        finish(client, job, wait, as_json)
 
 
 def generate(
@@ -71,7 +71,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Generate a cohort, under conditions if any are given."""
-    with _client(context) as client:
+    with client_of(context) as client:
         codes: dict[str, Any] = {"all_of": all_of or [], "any_of": any_of or [], "none_of": none_of or []}
         options: dict[str, Any] = {
             "method": method,
@@ -80,7 +80,7 @@ def generate(
             "seed": seed,
             "evaluate": evaluate,
         }
-        _finish(client, client.generate(model, n, **codes, **options), wait, as_json)
+        finish(client, client.generate(model, n, **codes, **options), wait, as_json)
 
 
 def jobs(
@@ -91,7 +91,7 @@ def jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    with _client(context) as client:
+    with client_of(context) as client:
         found = list(client.jobs(kind, state, limit))
     if as_json:
         print_json(found)
@@ -102,20 +102,20 @@ def jobs(
 
 def job(context: typer.Context, job_id: JobId, wait: Wait = False, as_json: AsJson = False) -> None:
     """Show a job, or wait for it."""
-    with _client(context) as client:
-        _finish(client, client.job(job_id), wait, as_json)
+    with client_of(context) as client:
+        finish(client, client.job(job_id), wait, as_json)
 
 
 def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     """Cancel a job."""
-    with _client(context) as client:
-        _finish(client, client.cancel(job_id), False, as_json)
+    with client_of(context) as client:
+        finish(client, client.cancel(job_id), False, as_json)
 
 
 def retry(context: typer.Context, job_id: JobId, wait: Wait = True, as_json: AsJson = False) -> None:
     """Try a failed job again from where it was."""
-    with _client(context) as client:
-        _finish(client, client.retry(job_id), wait, as_json)
+    with client_of(context) as client:
+        finish(client, client.retry(job_id), wait, as_json)
 
 
 def download(
@@ -125,7 +125,7 @@ def download(
     format: Annotated[str, typer.Option(help="long.csv, ndjson or parquet")] = "long.csv",
 ) -> None:
     """Download a cohort's records or a model's bundle."""
-    with _client(context) as client:
+    with client_of(context) as client:
         if thing.startswith("mdl_"):
             target = to or Path(f"{thing}.zip")
             size = client.download_bundle(thing, target)
@@ -133,42 +133,6 @@ def download(
             target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
             size = client.download(thing, target, format)
     console.print(f"{target} ({size:,} bytes)", highlight=False, soft_wrap=True)
-
-
-def report(
-    context: typer.Context,
-    job_id: JobId,
-    html: Annotated[Path | None, typer.Option(help="write a page instead of showing tables")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the report on a cohort."""
-    with _client(context) as client:
-        if html is not None:
-            html.write_text(client.report_page(job_id), encoding="utf-8")
-            console.print(str(html), highlight=False, soft_wrap=True)
-            return
-        body = client.report(job_id)
-    if as_json:
-        print_json(body)
-    else:
-        show_report(body)
-
-
-def show_report(body: dict[str, Any]) -> None:
-    """The key figures of a report, each beside its yardsticks."""
-    rows = []
-    for name, told in body.get("fidelity", {}).items():
-        cells = [_figure(told.get(column)) for column in ("value", "floor", "independent")]
-        rows.append([f"{name} ({told['direction']} is better)", *cells])
-    if rows:
-        header = ["fidelity", "synthetic", "best possible", "codes drawn independently"]
-        print_table("", header, rows, right=(1, 2, 3))
-    elif "absent" in body:
-        console.print(f"No fidelity figures: {body['absent']}.", highlight=False)
-    if "conditional" in body:
-        met = body["conditional"]["attainment"]
-        interval = f"95 % interval {met['low']:.1%} to {met['high']:.1%}"
-        console.print(f"{met['value']:.1%} of the records meet the condition ({interval}).", highlight=False)
 
 
 def parsed_settings(pairs: list[str]) -> dict[str, Any]:
@@ -189,12 +153,12 @@ def parsed_settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _client(context: typer.Context) -> Client:
+def client_of(context: typer.Context) -> Client:
     connection: Connection = context.obj
     return connection.client()
 
 
-def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> None:
+def finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> None:
     if wait:
         job = wait_with_bars(client, job)
         evaluation = (job["result"] or {}).get("evaluate_job_id")
@@ -212,10 +176,3 @@ def _summary(job: dict[str, Any]) -> str:
     if job["result"] is not None:
         return ", ".join(f"{name} {value}" for name, value in job["result"].items() if name.endswith("_id") and value)
     return remaining_text(job["progress"]["remaining_seconds"])
-
-
-def _figure(measurement: dict[str, Any] | None) -> str:
-    if measurement is None:
-        return "-"
-    value = measurement.get("value")
-    return str(measurement.get("absent") or "-") if value is None else f"{value:.4g}"

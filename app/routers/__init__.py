@@ -1,6 +1,6 @@
 """One file per resource. A route validates, asks a repository, and answers; nothing else."""
 
-from app.routers import cohorts, datasets, generate, health, jobs, models, reports, train
+from app.routers import cohorts, datasets, generate, health, jobs, models, releases, reports, train
 
 ROUTERS = (
     datasets.router,
@@ -9,6 +9,7 @@ ROUTERS = (
     generate.router,
     jobs.router,
     cohorts.router,
+    releases.router,
     reports.router,
     health.router,
 )

@@ -12,7 +12,7 @@ from app.paging import Cursor, Limit
 from app.schemas.answers import CohortAnswer, PageAnswer
 from app.submissions import audit
 from model_store.cohorts import load_cohort_manifest
-from model_store.repositories import CohortRepository
+from model_store.repositories import CohortRepository, WithholdingRepository
 from model_store.tables import Cohort
 
 router = APIRouter(tags=["cohorts"])
@@ -51,6 +51,7 @@ def download_cohort(
     """Download a cohort's records as `long.csv`, `ndjson` or `parquet`. Every part is verified before it is sent."""
     wanted = format_named(format)
     with services.database.session_scope() as session:
+        WithholdingRepository(session).check(identity.owner, job_id)
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_store.tables import Cohort, Dataset, Job, Model
+from model_store.tables import Cohort, Dataset, Job, Model, Release
 from worker.contract import STEPS
 
 Item = TypeVar("Item")
@@ -203,3 +203,15 @@ class CohortAnswer(Answer):
             formats=formats,
             created_at=moment(row.created_at),
         )
+
+
+class ReleaseAnswer(Answer):
+    """A withheld cohort may be downloaded from now on."""
+
+    cohort_id: str
+    reason: str
+    released_at: datetime
+
+    @classmethod
+    def of(cls, row: Release) -> "ReleaseAnswer":
+        return cls(cohort_id=row.cohort_job_id, reason=row.reason, released_at=moment(row.created_at))

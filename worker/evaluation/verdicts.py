@@ -56,7 +56,6 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def privacy_level(families: Mapping[str, FamilyReport]) -> Level | None:
+def privacy_verdict(families: Mapping[str, FamilyReport]) -> Verdict | None:
     """The worse of the attacks on everyone and on the slice; None if the cohort was not to be attacked."""
-    verdict = worst_of(families[name].verdict for name in ("privacy", "slice_privacy") if name in families)
-    return None if verdict is None else verdict.level
+    return worst_of(families[name].verdict for name in ("privacy", "slice_privacy") if name in families)

@@ -1,6 +1,7 @@
 """Copies: synthetic records that are identical to a training record."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from scipy import stats
@@ -19,7 +20,7 @@ def keys(records: Records) -> Iterator[bytes]:
     data = records.indices.tobytes()
     width = records.indices.itemsize
     ends = (records.indptr * width).tolist()
-    return (data[start:end] for start, end in zip(ends, ends[1:], strict=False))
+    return (data[start:end] for start, end in pairwise(ends))
 
 
 def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:

@@ -13,6 +13,7 @@ Direction = Literal["higher", "lower"]
 LEVELS: tuple[Level, ...] = ("good", "caution", "fail")  # from best to worst
 # how far from the floor to codes drawn independently a value may lie and still be good
 GOOD_SHARE = 0.5
+FAIL_SHARE = 0.9  # nearly all of the way is no better than all of it
 
 
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
@@ -39,8 +40,8 @@ def between_yardsticks(
 ) -> Rule:
     """For fidelity: how far has the value come from the `worse` yardstick towards the floor?
 
-    Where that yardstick is clearly worse than the floor, the way between the two is the scale: half of it is good, all
-    of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to the floor
+    Where that yardstick is clearly worse than the floor, the way between the two is the scale: half of it is good,
+    nearly all of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to the floor
     counts, `good_within` and `fail_beyond`.
     """
 
@@ -54,7 +55,7 @@ def between_yardsticks(
         if bad.absent is None and not overlap(bad, floor):
             scale = excess(bad, floor, direction)
             if scale > good_within:
-                return "good" if over <= GOOD_SHARE * scale else "caution" if over < scale else "fail"
+                return "good" if over <= GOOD_SHARE * scale else "caution" if over < FAIL_SHARE * scale else "fail"
         return "caution" if over <= fail_beyond else "fail"
 
     return rule
