@@ -5,9 +5,11 @@ read on first use. Codes of other systems have no description; nothing here is e
 """
 
 import re
+import warnings
 from functools import cache
-from importlib import resources
-from os.path import commonprefix
+from importlib import import_module, resources
+from itertools import takewhile
+from types import ModuleType
 from typing import Literal
 
 Kind = Literal["icd9dx", "icd9px", "icd10cm", "icd10pcs"]
@@ -134,8 +136,10 @@ def _common(kind: Kind, plain: str) -> str | None:
         return None
     if len(below) == 1:
         return below[0]
-    words = commonprefix([meaning.split() for meaning in below])
-    shared = _DANGLING.sub("", " ".join(words))
+    words = list(
+        takewhile(lambda place: len(set(place)) == 1, zip(*(meaning.split() for meaning in below), strict=False))
+    )
+    shared = _DANGLING.sub("", " ".join(word for word, *_ in words))
     if len(shared) > 3:
         return shared
     general = min((meaning for meaning in below if "unspecified" in meaning.lower()), key=len, default=None)
@@ -144,26 +148,26 @@ def _common(kind: Kind, plain: str) -> str | None:
 
 
 def _icd10cm_description(plain: str) -> str | None:
-    import simple_icd_10_cm
-
     known = _icd10cm_known(plain)
-    return None if known is None else str(simple_icd_10_cm.get_description(known))
+    return None if known is None else str(_icd10cm().get_description(known))
 
 
 def _icd10cm_chapter(plain: str) -> str | None:
-    import simple_icd_10_cm
-
     known = _icd10cm_known(plain)
-    if known is None:
-        return None
-    return str(simple_icd_10_cm.get_description(simple_icd_10_cm.get_ancestors(known)[-1]))
+    return None if known is None else str(_icd10cm().get_description(_icd10cm().get_ancestors(known)[-1]))
 
 
 def _icd10cm_known(plain: str) -> str | None:
     """The code as the package knows it, or its nearest listed ancestor's; None if it knows neither."""
-    import simple_icd_10_cm
-
     for end in range(len(plain), 2, -1):
-        if simple_icd_10_cm.is_category_or_subcategory(plain[:end]):
+        if _icd10cm().is_category_or_subcategory(plain[:end]):
             return plain[:end]
     return None
+
+
+@cache
+def _icd10cm() -> ModuleType:
+    """The package; importing it reads its tables, which takes seconds, in a way that Python deprecates."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return import_module("simple_icd_10_cm")

@@ -1,7 +1,7 @@
 """The form of a report: what a worker writes, the service serves and `docs/report.schema.json` publishes.
 
-A figure of real patients is in a report only if it may be shown: see small_cells.py. A number that could not be measured
-is absent with its reason, never 0 or NaN.
+A figure of real patients is in a report only if it may be shown: see small_cells.py. A number that could not be
+measured is absent with its reason, never 0 or NaN.
 """
 
 import json
@@ -43,8 +43,8 @@ Figures = dict[str, Figure]
 class MetricReport(Part):
     """A metric beside its yardsticks.
 
-    `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records), `real`.
-    Conditional: `value`, `floor`, `unconditional`. Privacy: `attack`, `control`, `baseline`, `gain`.
+    `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records) and
+    `real`. Conditional: `value`, `floor`, `unconditional`. Privacy: `attack`, `control`, `baseline`, `gain`.
     """
 
     name: str

@@ -36,7 +36,8 @@ svg { width: 100%; height: auto; display: block; overflow: visible }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif } svg .name { fill: var(--ink) }
 svg .grid { stroke: var(--grid) } svg .axis { stroke: var(--soft); fill: none }
 svg .ideal { stroke: var(--other); stroke-dasharray: 4 4; fill: none }
-svg .point { fill: var(--synthetic); fill-opacity: .55 } svg .zero { fill: none; stroke: var(--fail); stroke-opacity: .7 }
+svg .point { fill: var(--synthetic); fill-opacity: .55 }
+svg .zero { fill: none; stroke: var(--fail); stroke-opacity: .7 }
 svg .synthetic { fill: var(--synthetic) } svg .real { fill: var(--real) } svg .other { fill: var(--other) }
 svg .bar { fill-opacity: .85 } svg line.synthetic { stroke: var(--synthetic); stroke-width: 2 }
 svg line.real { stroke: var(--real); stroke-width: 2 } svg line.other { stroke: var(--other); stroke-width: 2 }

@@ -17,7 +17,8 @@ OPERATIONS = {
     "train_model", "list_models", "get_model", "download_model_bundle", "delete_model",
     "generate_cohort", "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "list_cohorts", "get_cohort", "download_cohort", "delete_cohort",
-    "get_report", "get_report_page", "get_health", "get_readiness", "get_metrics",
+    "release_cohort", "evaluate_cohort", "get_report", "get_report_page", "get_report_schema",
+    "get_health", "get_readiness", "get_metrics",
 }  # fmt: skip
 
 
@@ -32,9 +33,9 @@ def test_operation_ids_are_stable(open_front: Front) -> None:
 
 
 def test_examples_are_valid(open_front: Front) -> None:
-    from app.schemas.requests import GenerateRequest, TrainRequest
+    from app.schemas.requests import EvaluateRequest, GenerateRequest, ReleaseRequest, TrainRequest
 
-    for model in (GenerateRequest, TrainRequest):
+    for model in (EvaluateRequest, GenerateRequest, ReleaseRequest, TrainRequest):
         for example in model.model_json_schema()["examples"]:
             model.model_validate(example)
 

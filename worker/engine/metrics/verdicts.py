@@ -41,8 +41,8 @@ def between_yardsticks(
     """For fidelity: how far has the value come from the `worse` yardstick towards the floor?
 
     Where that yardstick is clearly worse than the floor, the way between the two is the scale: half of it is good,
-    nearly all of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to the floor
-    counts, `good_within` and `fail_beyond`.
+    nearly all of it fails. A metric of single codes cannot tell independent codes from real ones; there the distance to
+    the floor counts, `good_within` and `fail_beyond`.
     """
 
     def rule(measured: Mapping[str, Measurement]) -> Level | None:
