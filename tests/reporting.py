@@ -63,9 +63,13 @@ def subject(cohort: Records, **changes: Any) -> Subject:
     return Subject(cohort, vocabulary(), **values | {"labels": [DIABETES]} | changes)
 
 
-@cache
 def small_report(conditioned: bool = False) -> Report:
     """A report on a cohort of the independent generator."""
+    return _made(conditioned)
+
+
+@cache
+def _made(conditioned: bool) -> Report:
     model = generator_named("independent").fit(FitRequest(train=real_sets()["train"]))
     condition = Condition.of(len(vocabulary()), all_of=[vocabulary().positions[DIABETES]]) if conditioned else None
     cohort = model.sample(SampleRequest(n=1500, seed=1, condition=condition))

@@ -109,7 +109,7 @@ def _condition(report: Report) -> str:
 def _summary(report: Report) -> str:
     cards = []
     for name, family in report.families.items():
-        heading = f"<h3>{escape(TITLES[name].split(':')[0])}</h3>"
+        heading = f"<h2>{escape(TITLES[name].split(':')[0])}</h2>"
         if family.verdict is not None:
             cards.append(verdict_box(family.verdict, heading))
         else:

@@ -27,7 +27,7 @@ dl.facts dt { color: var(--soft); font-size: .85rem } dl.facts dd { margin: 0 }
 td .good, td .caution, td .fail { background: none; font-weight: 600; white-space: nowrap }
 .overall { font-size: 1.1rem }
 .cards { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)) }
-.cards .verdict { margin: 0 } .cards h3 { margin: 0; font-size: 1rem }
+.cards .verdict { margin: 0 } .cards h2 { margin: 0; padding: 0; border: 0; font-size: 1rem }
 .figures { display: grid; gap: 1.25rem 1.75rem; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr));
   margin: 1rem 0 }
 figure { margin: 0; break-inside: avoid; max-width: 34rem }
