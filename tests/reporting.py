@@ -26,7 +26,7 @@ DIABETES = "ICD10CM:E11"
 def real_sets() -> dict[str, Records]:
     """Independent samples of one population: what the model saw, the holdout, the test split, and other people."""
     population = simulated_population()
-    sizes = {"train": 4000, "holdout": 1000, "test": 2000, "others": 2000}
+    sizes = {"train": 4000, "holdout": 1000, "test": 3000, "others": 2000}
     streams = np.random.default_rng(3).spawn(len(sizes))
     return {name: population.sample(n, rng) for (name, n), rng in zip(sizes.items(), streams, strict=True)}
 
