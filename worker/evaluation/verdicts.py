@@ -39,7 +39,7 @@ def _good(found: list[Verdict]) -> Verdict:
 
 
 def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
-    """The worst family decides, and is named."""
+    """The worst families decide, and are named."""
     judged = {name: family.verdict for name, family in families.items() if family.verdict is not None}
     if not judged:
         return Verdict(level="caution", reason="Nothing could be measured.", advice="Use a larger data set.")
@@ -48,8 +48,10 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
     if decisive.level == "good":
         names = _listed([TITLES[name].lower() for name in TITLES if name in judged])
         return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.", advice="")
-    named = [TITLES[name] for name, verdict in judged.items() if verdict.level == decisive.level]
-    return Verdict(level=decisive.level, reason=f"{_listed(named)}: {decisive.reason}", advice=decisive.advice)
+    decisive_ones = {TITLES[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
+    reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())
+    advice = " ".join(dict.fromkeys(verdict.advice for verdict in decisive_ones.values()))
+    return Verdict(level=decisive.level, reason=reason, advice=advice)
 
 
 def _listed(names: list[str]) -> str:

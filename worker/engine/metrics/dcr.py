@@ -38,7 +38,7 @@ DCR = AttackMetric(
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),
     words=Words(
         good="Synthetic records are as close to other people as to the training patients.",
-        caution="Synthetic records lie slightly closer to the training patients than to other people.",
+        caution="Synthetic records may lie slightly closer to the training patients than to other people.",
         fail="Synthetic records lie clearly closer to the training patients than to other people.",
         advice="See the membership attacks: they decide whether this can be exploited.",
     ),

@@ -68,7 +68,7 @@ EXACT_MATCHES = AttackMetric(
     rule=by_gain(caution_above=0.0002, fail_above=0.002, unsure_above=0.1),
     words=Words(
         good="Synthetic records equal training records no more often than they equal other people's by chance.",
-        caution="Slightly more synthetic records equal a training record than chance explains.",
+        caution="Slightly more synthetic records may equal a training record than chance explains.",
         fail="The cohort contains copies of training records.",
         advice="Do not share this cohort. The model repeats what it has seen: train with fewer passes or more records.",
     ),

@@ -41,7 +41,7 @@ NNDR = AttackMetric(
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),
     words=Words(
         good="Synthetic records single out training patients no more than other people.",
-        caution="Synthetic records single out training patients slightly more than other people.",
+        caution="Synthetic records may single out training patients slightly more than other people.",
         fail="Synthetic records clearly single out training patients.",
         advice="See the membership attacks: they decide whether this can be exploited.",
     ),
