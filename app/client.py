@@ -107,6 +107,14 @@ class Client:
         nearest condition that can be had if this one cannot."""
         return _body(self._send("POST", "/generate/estimate", json=_generate_body(model_id, n, asked), tries=TRIES))
 
+    def evaluate(self, cohort_id: str, *, key: str | None = None, **settings: Any) -> Json:
+        """Measure a finished cohort. `settings`: dataset_id (other real records), labels (codes to predict), seed."""
+        return self._submit("/reports", {"cohort_id": cohort_id} | _given(settings), key)
+
+    def release(self, cohort_id: str, reason: str) -> Json:
+        """Let a cohort go that its privacy evaluation withholds; needs the scope `admin`."""
+        return _body(self._send("POST", f"/cohorts/{cohort_id}/release", json={"reason": reason}))
+
     def cancel(self, job_id: str) -> Json:
         return self._submit(f"/jobs/{job_id}/cancel", None, None)
 
@@ -200,8 +208,17 @@ class Client:
             time.sleep(1)
 
     def download(self, job_id: str, path: str | Path, format: str = "long.csv") -> int:
-        """Save a cohort's records; returns the bytes. The file appears when it is whole."""
-        return self._save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+        """Save a cohort's records; returns the bytes. The file appears when it is whole.
+
+        Waits for the evaluation that decides whether the cohort may leave; ApiError `withheld` if it may not.
+        """
+        while True:
+            try:
+                return self._save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+            except ApiError as error:
+                if error.type != "not-evaluated":
+                    raise
+            time.sleep(LONGEST_LOOK_SECONDS)
 
     def download_part(self, job_id: str, number: int, path: str | Path) -> int:
         """Save one finished part of a cohort as Parquet; returns the bytes."""

@@ -41,6 +41,8 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.NotFoundError, 404, "not-found", "There is no such thing"),
     Row(errors.ConflictError, 409, "conflict", "The present state does not allow this"),
     Row(errors.IdempotencyConflictError, 409, "idempotency-conflict", "The Idempotency-Key was used differently"),
+    Row(errors.WithheldError, 409, "withheld", "The cohort is withheld for privacy"),
+    Row(errors.UnevaluatedError, 409, "not-evaluated", "The cohort is still being evaluated"),
     Row(errors.RequestError, 422, "invalid-request", "The request cannot be carried out as it is"),
     Row(errors.UnknownCodeError, 422, "unknown-code", "A code is not in the vocabulary"),
     Row(errors.ConditionError, 422, "bad-condition", "The condition contradicts itself"),

@@ -1,6 +1,7 @@
 """What requests work with, opened once per process."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -82,6 +83,12 @@ class Services:
     def codes_of(self, dataset: Dataset) -> CodeCounts:
         """The codes of a dataset with the counts that may be shown."""
         return self._code_counts(dataset.prefix, dataset.manifest_hash)
+
+    def known_codes(self, dataset: Dataset, patterns: Sequence[str]) -> None:
+        """UnknownCodeError unless the dataset has every code or a match for every wildcard."""
+        vocabulary = Vocabulary(self.codes_of(dataset).codes)
+        for pattern in patterns:
+            vocabulary.matching(pattern)
 
     def forget_old_keys(self) -> None:
         """Idempotency-Keys are for retries of a request, not for ever."""

@@ -31,6 +31,18 @@ class IdempotencyConflictError(ConflictError):
     reason = "idempotency-conflict"
 
 
+class WithheldError(ConflictError):
+    """The cohort may not leave: its privacy evaluation failed or crashed and nobody has released it."""
+
+    reason = "withheld"
+
+
+class UnevaluatedError(ConflictError):
+    """The cohort may not leave yet: its evaluation has not ended."""
+
+    reason = "not-evaluated"
+
+
 class RequestError(EhrError, ValueError):
     """A setting, a payload or an id is outside what is allowed; the message says what is.
 

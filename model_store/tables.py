@@ -172,6 +172,22 @@ class Report(Base):
     owner: Mapped[str] = mapped_column(OWNER)
     version: Mapped[int]
     body: Mapped[dict[str, Any]]
+    privacy: Mapped[str | None] = mapped_column(String(20))  # good, caution or fail; None: it does not judge privacy
+    withholds: Mapped[str | None] = mapped_column(Text)  # why the cohort may not leave, if it may not
+    created_at: Mapped[float] = mapped_column(default=now())
+
+
+class Release(Base):
+    """Someone with the scope `admin` has let a withheld cohort go, whatever was known against it at that moment."""
+
+    __tablename__ = "releases"
+    __table_args__ = (Index(None, "cohort_job_id", "created_at"),)
+
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True, autoincrement=True)
+    cohort_job_id: Mapped[str] = mapped_column(ID)
+    owner: Mapped[str] = mapped_column(OWNER)
+    key_prefix: Mapped[str | None] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text)
     created_at: Mapped[float] = mapped_column(default=now())
 
 

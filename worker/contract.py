@@ -150,7 +150,9 @@ def check_method(method: str, *, asks: bool, targets: bool) -> None:
 
 
 class EvaluatePayload(Payload):
-    """Measure the cohort of a finished generate job against its dataset's test split."""
+    """Measure the cohort of a finished generate job against a dataset; None is the one its model learned from."""
 
     cohort_job_id: str
+    dataset_id: str | None = None
+    labels: list[str] | None = Field(None, max_length=20, description="codes or wildcards to predict; None: defaults")
     seed: int = Field(0, ge=0, lt=2**63)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import demo, keys, running, work
+from app.cli import demo, keys, reports, running, work
 from app.cli.output import Connection, errors_as_exit_codes
 
 cli = typer.Typer(
@@ -44,7 +44,9 @@ COMMANDS = (
     work.cancel,
     work.retry,
     work.download,
-    work.report,
+    reports.report,
+    reports.evaluate,
+    reports.release,
 )
 for command in COMMANDS:
     cli.command()(errors_as_exit_codes(command))

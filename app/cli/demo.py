@@ -14,8 +14,9 @@ import typer
 
 from app.cli.output import Exit, console, fail, print_table
 from app.cli.progress import wait_with_bars
+from app.cli.reports import show_report
 from app.cli.running import api_command, settings_with
-from app.cli.work import show_estimate, show_report
+from app.cli.work import show_estimate
 from app.client import ApiError, Client, UnreachableError
 
 READY_SECONDS = 90

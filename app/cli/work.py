@@ -43,7 +43,7 @@ def upload(
     as_json: AsJson = False,
 ) -> None:
     """Upload real records."""
-    with _client(context) as client:
+    with client_of(context) as client:
         form: dict[str, Any] = {
             "name": name,
             "format": format,
@@ -54,7 +54,7 @@ def upload(
             "default_vocabulary": default_vocabulary,
             "min_records": min_records,
         }
-        job = _finish(client, client.upload(files, **form), wait, as_json)
+        job = finish(client, client.upload(files, **form), wait, as_json)
     if not as_json and job["result"] is not None:
         console.print(_told_format(job["result"]["summary"]), highlight=False, soft_wrap=True)
 
@@ -73,10 +73,10 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a dataset."""
-    with _client(context) as client:
+    with client_of(context) as client:
         settings = parsed_settings(set_ or [])
         job = client.train(dataset, name=name, generator=generator, preset=preset, settings=settings, seed=seed)
-        _finish(client, job, wait, as_json)
+        finish(client, job, wait, as_json)
 
 
 def generate(
@@ -97,11 +97,11 @@ def generate(
 ) -> None:
     """Generate a cohort, under conditions if any are given."""
     asked = _asked(all_of, any_of, none_of, target, method, strength, steps)
-    with _client(context) as client:
+    with client_of(context) as client:
         job = client.generate(model, n, seed=seed, evaluate=evaluate, **asked)
         for warning in job["warnings"]:
             errors.print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-        _finish(client, job, wait, as_json)
+        finish(client, job, wait, as_json)
 
 
 def estimate(
@@ -119,7 +119,7 @@ def estimate(
 ) -> None:
     """Tell what generating a cohort would take, and what can be had if the condition cannot."""
     asked = _asked(all_of, any_of, none_of, target, method, strength, steps)
-    with _client(context) as client:
+    with client_of(context) as client:
         told = client.estimate(model, n, **asked)
     if as_json:
         print_json(told)
@@ -155,7 +155,7 @@ def jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    with _client(context) as client:
+    with client_of(context) as client:
         found = list(client.jobs(kind, state, limit))
     if as_json:
         print_json(found)
@@ -166,20 +166,20 @@ def jobs(
 
 def job(context: typer.Context, job_id: JobId, wait: Wait = False, as_json: AsJson = False) -> None:
     """Show a job, or wait for it."""
-    with _client(context) as client:
-        _finish(client, client.job(job_id), wait, as_json)
+    with client_of(context) as client:
+        finish(client, client.job(job_id), wait, as_json)
 
 
 def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     """Cancel a job."""
-    with _client(context) as client:
-        _finish(client, client.cancel(job_id), False, as_json)
+    with client_of(context) as client:
+        finish(client, client.cancel(job_id), False, as_json)
 
 
 def retry(context: typer.Context, job_id: JobId, wait: Wait = True, as_json: AsJson = False) -> None:
     """Try a failed job, or a cancelled cohort, again from where it was."""
-    with _client(context) as client:
-        _finish(client, client.retry(job_id), wait, as_json)
+    with client_of(context) as client:
+        finish(client, client.retry(job_id), wait, as_json)
 
 
 def download(
@@ -189,7 +189,7 @@ def download(
     format: Annotated[str, typer.Option(help=", ".join(writer.name for writer in WRITERS))] = "long.csv",
 ) -> None:
     """Download a cohort's records or a model's bundle."""
-    with _client(context) as client:
+    with client_of(context) as client:
         if thing.startswith("mdl_"):
             target = to or Path(f"{thing}.zip")
             size = client.download_bundle(thing, target)
@@ -201,42 +201,6 @@ def download(
     console.print(f"{target} ({size:,} bytes)", highlight=False, soft_wrap=True)
     for what in left_out:
         console.print(f"not carried: {what}", highlight=False, soft_wrap=True)
-
-
-def report(
-    context: typer.Context,
-    job_id: JobId,
-    html: Annotated[Path | None, typer.Option(help="write a page instead of showing tables")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the report on a cohort."""
-    with _client(context) as client:
-        if html is not None:
-            html.write_text(client.report_page(job_id), encoding="utf-8")
-            console.print(str(html), highlight=False, soft_wrap=True)
-            return
-        body = client.report(job_id)
-    if as_json:
-        print_json(body)
-    else:
-        show_report(body)
-
-
-def show_report(body: dict[str, Any]) -> None:
-    """The key figures of a report, each beside its yardsticks."""
-    rows = []
-    for name, told in body.get("fidelity", {}).items():
-        cells = [_figure(told.get(column)) for column in ("value", "floor", "independent")]
-        rows.append([f"{name} ({told['direction']} is better)", *cells])
-    if rows:
-        header = ["fidelity", "synthetic", "best possible", "codes drawn independently"]
-        print_table("", header, rows, right=(1, 2, 3))
-    elif "absent" in body:
-        console.print(f"No fidelity figures: {body['absent']}.", highlight=False)
-    if "conditional" in body:
-        met = body["conditional"]["attainment"]
-        interval = f"95 % interval {met['low']:.1%} to {met['high']:.1%}"
-        console.print(f"{met['value']:.1%} of the records meet the condition ({interval}).", highlight=False)
 
 
 def show_estimate(told: dict[str, Any]) -> None:
@@ -305,12 +269,12 @@ def parsed_settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _client(context: typer.Context) -> Client:
+def client_of(context: typer.Context) -> Client:
     connection: Connection = context.obj
     return connection.client()
 
 
-def _finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> dict[str, Any]:
+def finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> dict[str, Any]:
     if wait:
         job = wait_with_bars(client, job)
         evaluation = (job["result"] or {}).get("evaluate_job_id")
@@ -339,10 +303,3 @@ def _summary(job: dict[str, Any]) -> str:
     if job["result"] is not None:
         return ", ".join(f"{name} {value}" for name, value in job["result"].items() if name.endswith("_id") and value)
     return remaining_text(job["progress"]["remaining_seconds"])
-
-
-def _figure(measurement: dict[str, Any] | None) -> str:
-    if measurement is None:
-        return "-"
-    value = measurement.get("value")
-    return str(measurement.get("absent") or "-") if value is None else f"{value:.4g}"

@@ -1,6 +1,6 @@
 """One file per resource. A route validates, asks a repository, and answers; nothing else."""
 
-from app.routers import cohorts, datasets, generate, health, jobs, models, parts, reports, train
+from app.routers import cohorts, datasets, generate, health, jobs, models, parts, releases, reports, train
 
 ROUTERS = (
     datasets.router,
@@ -10,6 +10,7 @@ ROUTERS = (
     jobs.router,
     cohorts.router,
     parts.router,
+    releases.router,
     reports.router,
     health.router,
 )

@@ -16,7 +16,7 @@ from model_store.datasets import load_dataset_manifest
 from model_store.errors import NotFoundError
 from model_store.formats import WRITERS, writer_named
 from model_store.formats.protocol import CodeConcepts
-from model_store.repositories import CohortRepository, DatasetRepository
+from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
 from model_store.tables import Cohort
 
 router = APIRouter(tags=["cohorts"])
@@ -58,6 +58,7 @@ def download_cohort(
     """
     wanted = writer_named(format)
     with services.database.session_scope() as session:
+        WithholdingRepository(session).check(identity.owner, job_id)
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)

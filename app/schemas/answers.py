@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_store.support import Seen, Support
-from model_store.tables import Cohort, Dataset, Job, Model
+from model_store.tables import Cohort, Dataset, Job, Model, Release
 from worker.contract import STEPS
 
 Item = TypeVar("Item")
@@ -282,3 +282,15 @@ class CohortAnswer(Answer):
             leaves_out=leaves_out,
             created_at=moment(row.created_at),
         )
+
+
+class ReleaseAnswer(Answer):
+    """A withheld cohort may be downloaded from now on."""
+
+    cohort_id: str
+    reason: str
+    released_at: datetime
+
+    @classmethod
+    def of(cls, row: Release) -> "ReleaseAnswer":
+        return cls(cohort_id=row.cohort_job_id, reason=row.reason, released_at=moment(row.created_at))

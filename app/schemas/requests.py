@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from app.schemas.fields import Code, Name, Seed, SettingsDict
+from app.schemas.fields import Code, Name, PlainText, Seed, SettingsDict
 from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
 from worker.training_settings import PRESET_NAMES
 
@@ -170,3 +170,34 @@ class DatasetForm(Request):
     min_records: int = Field(11, ge=1, le=2**31, description="codes in fewer records than this are dropped")
     holdout_share: float = Field(0.1, ge=0, lt=0.5, allow_inf_nan=False)
     test_share: float = Field(0.1, ge=0, lt=0.5, allow_inf_nan=False)
+
+
+class EvaluateRequest(Request):
+    """Measure a finished cohort, again or against other real records."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cohort_id": "job_0123456789abcdef0123456789abcdef",
+                    "dataset_id": "ds_0123456789abcdef0123456789abcdef",
+                    "labels": ["ICD10CM:E84", "ICD10CM:J4*"],
+                }
+            ]
+        }
+    )
+
+    cohort_id: Id
+    dataset_id: Id | None = Field(None, description="the real records to compare with; the model's own if left out")
+    labels: list[Code] | None = Field(
+        None, max_length=20, description="codes or wildcards to predict; six common diseases if left out"
+    )
+    seed: Seed = 0
+
+
+class ReleaseRequest(Request):
+    """Why a withheld cohort may leave after all."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "for internal tests on this machine only"}]})
+
+    reason: Annotated[PlainText, Field(min_length=3, max_length=500, description="kept in the audit trail")]

@@ -12,6 +12,7 @@ from model_store.repositories.leases import Claim, LeaseRepository
 from model_store.repositories.library import DatasetRepository, ModelRepository, ReportRepository
 from model_store.repositories.outbox import OutboxRepository
 from model_store.repositories.paging import Page
+from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [
     "TERMINAL_STATES",
@@ -29,4 +30,5 @@ __all__ = [
     "Page",
     "PartClaim",
     "ReportRepository",
+    "WithholdingRepository",
 ]

@@ -180,9 +180,10 @@ class Caller:
             CohortRepository(session).add(row)
         return job_id
 
-    def report(self, body: dict[str, Any], cohort: str | None = None) -> str:
+    def report(self, body: dict[str, Any], cohort: str | None = None, **columns: Any) -> str:
         job_id = new_id(JOB)
-        row = Report(job_id=job_id, cohort_job_id=cohort or new_id(JOB), owner=self.owner, version=1, body=body)
+        values = {"cohort_job_id": cohort or new_id(JOB), "owner": self.owner, "version": 2} | columns
+        row = Report(job_id=job_id, body=body, **values)
         with self.front.services.database.session_scope() as session:
             ReportRepository(session).add(row)
         return job_id

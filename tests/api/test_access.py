@@ -15,7 +15,11 @@ from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
 
-BODIES = {"train": {"dataset_id": "{dataset_id}"}, "generate": {"model_id": "{model_id}", "n": 5}}
+BODIES = {
+    "train": {"dataset_id": "{dataset_id}"},
+    "generate": {"model_id": "{model_id}", "n": 5},
+    "reports": {"cohort_id": "{job_id}"},
+}
 
 
 def test_open_on_loopback_without_keys(open_front: Front) -> None:
@@ -66,6 +70,8 @@ SCOPED = [
     ("train", "DELETE", "/models/mdl_" + "0" * 32),
     ("generate", "POST", "/generate"),
     ("generate", "DELETE", "/cohorts/job_" + "0" * 32),
+    ("generate", "POST", "/reports"),
+    ("admin", "POST", "/cohorts/job_" + "0" * 32 + "/release"),
     ("admin", "GET", "/metrics"),
 ]
 

@@ -16,10 +16,9 @@ from app.cli.work import parsed_settings
 from app.client import Client, ClientError
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end
+from tests.reporting import small_report
 from tests.service.servers import wait_until
 from tests.service.stand import long_csv
-
-REPORT = {"fidelity": {"cmd": {"direction": "lower", "value": {"value": 0.1}, "floor": {"value": None, "absent": "x"}}}}
 
 
 def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -82,7 +81,7 @@ def test_waiting_download_and_report(open_front: Front, sqlite_caller: Caller, t
     waited = as_caller(caller, "job", job, "--wait", "--json")
     assert waited.returncode == 0 and json.loads(waited.stdout)["state"] == "succeeded"
     cohort = caller.cohort([[[0, 2]]])
-    caller.report(REPORT, cohort)
+    caller.report(small_report().model_dump(mode="json"), cohort)
     target = tmp_path / "cohort.csv"
     assert as_caller(caller, "download", cohort, "-o", str(target)).returncode == 0
     assert target.read_text().splitlines()[1] == "0," + CODES[0].replace(":", ",")

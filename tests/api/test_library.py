@@ -144,27 +144,3 @@ def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller
 
     with pytest.raises(httpx.RemoteProtocolError):
         caller.http.get(f"/cohorts/{cohort}/records", params={"format": "ndjson"})
-
-
-REPORT = {
-    "records": 100,
-    "fidelity": {
-        "cmd": {"meaning": "<script>alert(1)</script>", "direction": "lower", "value": {"value": 0.123456, "low": 0.1}}
-    },
-    "note": "fish & chips",
-}
-
-
-def test_report(caller: Caller) -> None:
-    cohort = caller.cohort(PARTS)
-    report = caller.report(REPORT, cohort)
-    for job_id in (cohort, report):
-        body = caller.http.get(f"/reports/{job_id}").json()
-        assert body["fidelity"] == REPORT["fidelity"] and body["version"] == 1 and body["job_id"] == report
-    browser = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-    for page in (caller.http.get(f"/reports/{cohort}", headers=browser), caller.http.get(f"/reports/{cohort}.html")):
-        assert page.headers["content-type"].startswith("text/html")
-        assert "default-src 'none'" in page.headers["content-security-policy"]
-        assert "<script" not in page.text and "0.1235" in page.text and "fish &amp; chips" in page.text
-        assert "http" not in page.text.lower().replace("http-equiv", "")  # self-contained
-    assert_problem(caller.http.get("/reports/job_" + "0" * 32), 404, "not-found")

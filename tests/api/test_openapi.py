@@ -19,7 +19,8 @@ OPERATIONS = {
     "generate_cohort", "estimate_cohort", "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "list_cohorts", "get_cohort", "download_cohort", "delete_cohort",
-    "get_report", "get_report_page", "get_health", "get_readiness", "get_metrics",
+    "release_cohort", "evaluate_cohort", "get_report", "get_report_page", "get_report_schema",
+    "get_health", "get_readiness", "get_metrics",
 }  # fmt: skip
 
 
@@ -34,9 +35,9 @@ def test_operation_ids_are_stable(open_front: Front) -> None:
 
 
 def test_examples_are_valid(open_front: Front) -> None:
-    from app.schemas.requests import GenerateRequest, TrainRequest
+    from app.schemas.requests import EvaluateRequest, GenerateRequest, ReleaseRequest, TrainRequest
 
-    for model in (GenerateRequest, TrainRequest):
+    for model in (EvaluateRequest, GenerateRequest, ReleaseRequest, TrainRequest):
         for example in model.model_json_schema()["examples"]:
             model.model_validate(example)
 

@@ -41,7 +41,7 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
 
         client.wait(cohort["result"]["evaluate_job_id"])
         report = client.report(cohort["id"])
-        assert report["conditional"]["attainment"]["value"] == 1
+        assert report["conditional"]["metrics"]["attainment"]["figures"]["value"]["value"] == 1
         assert "<table>" in client.report_page(cohort["id"])
         assert client.download_bundle(model, tmp_path / "model.zip") > 1000
         events = [event["data"].get("state") for event in client.events(cohort["id"]) if event["event"] == "state"]

@@ -3,6 +3,7 @@
 from model_store.bundles import load_bundle
 from model_store.cohorts import iter_blocks, iter_tables, load_cohort_manifest
 from model_store.ids import DATASET, new_id
+from model_store.reports import Report as ReportBody
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
@@ -36,8 +37,12 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     stand.succeed(result["evaluate_job_id"])
     with stand.database.read_scope() as session:
         report = ReportRepository(session).newest(OWNER, result["cohort_id"])
-    assert report.version == 1
-    assert report.body["fidelity"]["cmd"]["value"]["value"] > 0
+    told = ReportBody.model_validate(report.body)
+    assert report.version == told.version == 2 and told.job_id == result["evaluate_job_id"]
+    assert (told.fidelity.metrics["cmd"].figures["value"].value or 0) > 0
+    assert (told.fidelity.metrics["held_out_elbo"].figures["value"].value or 0) > 0
+    assert set(told.privacy.metrics) == {"mir", "mia_tpr_at_fpr", "air", "dcr", "nndr", "exact_matches"}
+    assert report.privacy is not None
 
 
 def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stand: Stand) -> None:
@@ -50,9 +55,11 @@ def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stan
     stand.succeed(result["evaluate_job_id"])
     with stand.database.read_scope() as session:
         report = ReportRepository(session).newest(OWNER, result["evaluate_job_id"])
-    assert report.body["conditional"]["attainment"]["value"] == 1
-    assert report.body["conditional"]["support_in_training"] > 10
-    assert "fewer than 200" in report.body["absent"]  # no yardstick, and the report says so
+    told = ReportBody.model_validate(report.body)
+    assert told.conditional is not None and told.condition is not None
+    assert told.conditional.metrics["attainment"].figures["value"].value == 1
+    assert told.condition.support_in_training is not None and told.condition.support_in_training > 10
+    assert told.fidelity.absent is not None and "fewer than 200" in told.fidelity.absent  # and the report says so
 
 
 def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None:

@@ -74,7 +74,7 @@ def fidelity(
                 progress(metric.name, len(results) * len(cohorts) + len(measured), len(chosen) * len(cohorts))
         if floor_size < len(synth):
             measured["floor"] = measured["floor"].noting(
-                f"train has {len(train)} records, fewer than the synthetic cohort: the floor is all of them"
+                "there are fewer training records than synthetic ones: the floor is all of them"
             )
         results[metric.name] = Result(metric, **measured)
     return results

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from worker.engine.metrics.groups import around, split, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
@@ -66,5 +67,12 @@ CMD = CohortMetric(
     bounds=BOUNDS,
     meaning="How far the links between codes (which diagnoses and procedures go together) differ from those in real "
     "records (0 = not at all; sampling alone gives the floor).",
+    rule=between_yardsticks("lower", good_within=0.0, fail_beyond=2.0),
+    words=Words(
+        good="Codes go together as they do in real records.",
+        caution="Links between codes are weaker or different in part: trust single codes more than combinations.",
+        fail="Codes go together little better than if each were drawn by itself.",
+        advice="Train longer or on more records before studying which conditions occur together.",
+    ),
     measure=measure,
 )

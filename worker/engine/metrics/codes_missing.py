@@ -3,7 +3,8 @@
 import numpy as np
 
 from worker.engine.metrics.groups import around, code_counts, split, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
@@ -29,5 +30,12 @@ CODES_MISSING = CohortMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How many codes of the training records appear in no synthetic record at all.",
+    rule=between_yardsticks("lower", good_within=10, fail_beyond=50),
+    words=Words(
+        good="Hardly any code of the training records is missing.",
+        caution="Some rare codes never appear in the cohort.",
+        fail="Many codes of the training records never appear in the cohort.",
+        advice="Generate more records, or train longer; do not study the codes listed as missing.",
+    ),
     measure=measure,
 )

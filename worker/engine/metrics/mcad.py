@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.engine.metrics.groups import CONFIDENCE, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, 1.0)
@@ -44,5 +45,12 @@ MCAD = CohortMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic patients who would need another number of codes to match real ones (0 = none).",
+    rule=between_yardsticks("lower", good_within=0.02, fail_beyond=0.2),
+    words=Words(
+        good="Synthetic patients have as many codes as real ones.",
+        caution="Some synthetic patients have too many or too few codes.",
+        fail="The number of codes per patient is wrong for many synthetic patients.",
+        advice="Do not use the cohort for burden of disease or cost; train longer.",
+    ),
     measure=measure,
 )

@@ -1,15 +1,16 @@
 """What a metric is and what measuring it gives: a value with its interval, or the reason why there is none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from worker.engine.records import Records
 
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
+Level = Literal["good", "caution", "fail"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Measurement:
 
     @classmethod
     def within(
-        cls, bounds: Bounds, value: float, low: float, high: float, n_used: int, note: str | None = None
+        cls, bounds: Bounds, value: float, low: float, high: float, n_used: int | None = None, note: str | None = None
     ) -> "Measurement":
         """A measurement whose interval is cut at the metric's bounds."""
         smallest, largest = bounds
@@ -51,6 +52,34 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What a value means for the reader: how good it is, why, and what to do about it."""
+
+    level: Level
+    reason: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a metric's levels mean to a clinician. `{names}` are filled with what the measurement knows."""
+
+    good: str
+    caution: str
+    fail: str
+    advice: str  # what to do when it is not good
+
+    def verdict(self, level: Level, known: Mapping[str, Any] | None = None) -> Verdict:
+        """The sentence of that level."""
+        said: str = getattr(self, level)
+        return Verdict(level, said.format(**known or {}), "" if level == "good" else self.advice)
+
+
+# (what was measured in each role) -> the level; None when a measurement it needs is absent
+Rule = Callable[[Mapping[str, Measurement]], Level | None]
+
+
+@dataclass(frozen=True)
 class Metric:
     """What a reader must know to read a value."""
 
@@ -59,6 +88,13 @@ class Metric:
     direction: Literal["higher", "lower"]  # which way is better
     bounds: Bounds
     meaning: str  # one plain sentence for a clinician
+    rule: Rule
+    words: Words
+
+    def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:
+        """How good the measured value is beside its yardsticks; None if that cannot be said."""
+        level = self.rule(measured)
+        return None if level is None else self.words.verdict(level, known)
 
 
 @dataclass(frozen=True)
@@ -76,3 +112,8 @@ class Result:
     value: Measurement
     floor: Measurement  # real training records in place of the synthetic ones
     independent: Measurement  # codes drawn independently with the training prevalences
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How good the value is; None if it is absent."""
+        return self.metric.verdict({"value": self.value, "floor": self.floor, "independent": self.independent})

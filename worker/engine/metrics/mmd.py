@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.engine.metrics.groups import around, split, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (-2.0, 2.0)  # each mean of kernels lies in [0, 1]
@@ -97,5 +98,12 @@ MMD = CohortMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How easily whole synthetic records can be told from real ones by how alike they are (0 = not at all).",
+    rule=between_yardsticks("lower", good_within=0.0001, fail_beyond=0.001),
+    words=Words(
+        good="Whole records cannot be told from real ones.",
+        caution="Whole records differ from real ones by a little more than chance.",
+        fail="Whole records are as easy to tell from real ones as records with unrelated codes.",
+        advice="Train longer, or use the cohort for counts of single codes only.",
+    ),
     measure=measure,
 )

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from worker.engine.metrics.groups import around, code_counts, split, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (-1.0, 1.0)
@@ -54,6 +55,13 @@ PREVALENCE_SPEARMAN = CohortMetric(
     bounds=BOUNDS,
     meaning="Whether the codes, ordered from common to rare, come in the same order in synthetic and real records "
     "(1 = the same order).",
+    rule=between_yardsticks("higher", good_within=0.03, fail_beyond=0.1),
+    words=Words(
+        good="Common codes are common and rare codes are rare, as in real records.",
+        caution="The order of codes from common to rare is somewhat off.",
+        fail="Codes are common or rare in the wrong places.",
+        advice="Look at the codes that are off the most; train longer.",
+    ),
     measure=measure_all,
 )
 
@@ -63,5 +71,12 @@ PREVALENCE_SPEARMAN_RARE = CohortMetric(
     direction="higher",
     bounds=BOUNDS,
     meaning="The same agreement in order, looking only at the rarer half of the codes, where it is hardest.",
+    rule=between_yardsticks("higher", good_within=0.06, fail_beyond=0.2),
+    words=Words(
+        good="Rare codes are as rare as they should be.",
+        caution="Among rare codes, some are too common or too rare.",
+        fail="How rare a rare code is cannot be learned from this cohort.",
+        advice="Do not use the cohort for the frequency of rare conditions; ask for them by a condition instead.",
+    ),
     measure=measure_rare,
 )

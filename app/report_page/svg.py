@@ -1,0 +1,178 @@
+"""Pictures as inline SVG. Colours come from the page's style, so that they follow day, night and paper."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from app.report_page.text import escape, number, percent
+
+WIDTH, HEIGHT = 400, 320
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to places between `start` and `end`, with labelled ticks."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: Sequence[tuple[float, str]]
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        low, high, value = (log10(each) if self.log else each for each in (self.low, self.high, value))
+        share = (value - low) / (high - low) if high > low else 0.5
+        return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 1)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value with its interval, in a colour."""
+
+    kind: str  # synthetic, real or other
+    value: float
+    low: float
+    high: float
+
+
+def scatter(
+    points: Sequence[tuple[float, float, str]], label: str, x_name: str, y_name: str, *, log: bool = False
+) -> str:
+    """(x, y, name) beside the line of agreement. On log axes a y of 0 has no place: it stands below, as a ring."""
+    xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
+    positive = [value for value in (*xs, *ys) if value > 0]
+    if log:
+        low, high = 10.0 ** floor(log10(min(positive, default=0.001))), 10.0 ** ceil(log10(max(positive, default=1.0)))
+        ticks = [(10.0**p, percent(10.0**p)) for p in range(round(log10(low)), round(log10(high)) + 1)]
+    else:
+        low, high = min([*xs, *ys, 0.0]), max([*xs, *ys, 0.1])
+        step = _step(high - low)
+        ticks = [(step * k, number(round(step * k, 6))) for k in range(ceil(low / step), floor(high / step) + 1)]
+    x_axis = Axis(low, high, LEFT, WIDTH - RIGHT, ticks, log)
+    y_axis = Axis(low, high, HEIGHT - BOTTOM - (14 if log else 0), TOP, ticks, log)
+    shapes = [_frame(x_axis, y_axis, x_name, y_name)]
+    ideal = f"M{x_axis.at(low)} {y_axis.at(low)}L{x_axis.at(high)} {y_axis.at(high)}"
+    shapes.append(f'<path class="ideal" d="{ideal}"/>')
+    for x, y, name in points:
+        missing = log and y <= 0
+        place = HEIGHT - BOTTOM - 6 if missing else y_axis.at(y)
+        kind = "zero" if missing else "point"
+        shapes.append(
+            f'<circle class="{kind}" cx="{x_axis.at(x)}" cy="{place}" r="3"><title>{escape(name)}</title></circle>'
+        )
+    return _svg(WIDTH, HEIGHT, label, shapes)
+
+
+def paired_columns(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> str:
+    """(name, real, synthetic) as columns side by side."""
+    highest = max((max(real, synthetic) for _, real, synthetic in bins), default=1.0) or 1.0
+    step = _step(highest)
+    ticks = [(step * k, percent(step * k)) for k in range(floor(highest / step) + 1)]
+    y_axis = Axis(0.0, highest, HEIGHT - BOTTOM, TOP, ticks)
+    slot = (WIDTH - LEFT - RIGHT) / max(len(bins), 1)
+    every = max(1, ceil(len(bins) * 34 / (WIDTH - LEFT - RIGHT)))
+    x_ticks = [(i + 0.5, name) for i, (name, _, _) in enumerate(bins) if i % every == 0]
+    shapes = [_frame(Axis(0, max(len(bins), 1), LEFT, WIDTH - RIGHT, x_ticks), y_axis, x_name, "share of records")]
+    base = y_axis.at(0)
+    for i, (_, real, synthetic) in enumerate(bins):
+        for k, (kind, value) in enumerate((("real", real), ("synthetic", synthetic))):
+            x, top = LEFT + slot * (i + 0.08 + 0.42 * k), y_axis.at(value)
+            shapes.append(
+                f'<rect class="bar {kind}" x="{x:.1f}" y="{top}" width="{slot * 0.42:.1f}" height="{base - top:.1f}"/>'
+            )
+    return _svg(WIDTH, HEIGHT, label, shapes)
+
+
+def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, low: float, high: float) -> str:
+    """Each name with its values as dots on their intervals."""
+
+    def draw(mark: Mark, x: Axis, y: float) -> str:
+        return (
+            f'<line class="{mark.kind}" x1="{x.at(mark.low)}" x2="{x.at(mark.high)}" y1="{y}" y2="{y}"/>'
+            f'<circle class="{mark.kind}" cx="{x.at(mark.value)}" cy="{y}" r="4.5"/>'
+        )
+
+    return _rows(rows, label, x_name, low, high, draw)
+
+
+def bars(
+    rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, high: float, *, as_percent: bool = False
+) -> str:
+    """Each name with its values as bars from 0, with their intervals."""
+
+    def draw(mark: Mark, x: Axis, y: float) -> str:
+        start = x.at(0)
+        whisker = ""
+        if mark.high > mark.low:
+            whisker = f'<line class="axis" x1="{x.at(mark.low)}" x2="{x.at(mark.high)}" y1="{y}" y2="{y}"/>'
+        width = max(x.at(mark.value) - start, 0.5)
+        return f'<rect class="bar {mark.kind}" x="{start}" y="{y - 4}" width="{width:.1f}" height="8"/>{whisker}'
+
+    return _rows(rows, label, x_name, 0.0, high, draw, as_percent)
+
+
+def _rows(
+    rows: Sequence[tuple[str, Sequence[Mark]]],
+    label: str,
+    x_name: str,
+    low: float,
+    high: float,
+    draw: Callable[[Mark, Axis, float], str],
+    as_percent: bool = False,
+) -> str:
+    """A block for each name: the name, and below it a line for each mark."""
+    line = 11
+    heights = [20 + line * len(marks) + 6 for _, marks in rows]
+    height = sum(heights) + BOTTOM
+    step = _step(high - low)
+    shown = percent if as_percent else number
+    ticks = [
+        (step * k, shown(round(step * k, 6))) for k in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    ]
+    x = Axis(low, high, 8, WIDTH - RIGHT, ticks)
+    shapes = []
+    for value, name in ticks:
+        shapes.append(f'<line class="grid" x1="{x.at(value)}" x2="{x.at(value)}" y1="0" y2="{height - BOTTOM}"/>')
+        anchor = "start" if value == ticks[0][0] and x.at(value) < 20 else "middle"
+        shapes.append(
+            f'<text x="{x.at(value)}" y="{height - BOTTOM + 16}" text-anchor="{anchor}">{escape(name)}</text>'
+        )
+    shapes.append(f'<text x="{(8 + WIDTH - RIGHT) / 2}" y="{height - 8}" text-anchor="middle">{escape(x_name)}</text>')
+    top = 0
+    for (name, marks), tall in zip(rows, heights, strict=True):
+        short = name if len(name) <= 58 else f"{name[:57]}\u2026"
+        shapes.append(f'<text class="name" x="8" y="{top + 14}">{escape(short)}</text>')
+        shapes += [draw(mark, x, top + 24 + line * k) for k, mark in enumerate(marks)]
+        top += tall
+    return _svg(WIDTH, height, label, shapes)
+
+
+def _frame(x: Axis, y: Axis, x_name: str, y_name: str) -> str:
+    bottom = HEIGHT - BOTTOM
+    parts = []
+    for value, name in y.ticks:
+        at = y.at(value)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4}" text-anchor="end">{escape(name)}</text>')
+    for value, name in x.ticks:
+        parts.append(f'<text x="{x.at(value)}" y="{bottom + 16}" text-anchor="middle">{escape(name)}</text>')
+    parts.append(f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>')
+    parts.append(
+        f'<text transform="translate(12 {bottom / 2 + TOP}) rotate(-90)" text-anchor="middle">{escape(y_name)}</text>'
+    )
+    return "".join(parts)
+
+
+def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{"".join(shapes)}</svg>'
+
+
+def _step(span: float) -> float:
+    """A round step that divides a span into about five."""
+    raw = span / 5 if span > 0 else 1.0
+    power = 10.0 ** floor(log10(raw))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)

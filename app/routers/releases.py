@@ -1,0 +1,29 @@
+"""Letting a withheld cohort go."""
+
+from fastapi import APIRouter
+
+from app.access import Admin, Services_
+from app.schemas.answers import ReleaseAnswer
+from app.schemas.requests import ReleaseRequest
+from app.submissions import audit
+from model_store.errors import RequestError
+from model_store.repositories import CohortRepository, WithholdingRepository
+
+router = APIRouter(tags=["cohorts"])
+
+
+@router.post("/cohorts/{job_id}/release")
+def release_cohort(
+    job_id: str, services: Services_, identity: Admin, body: ReleaseRequest | None = None
+) -> ReleaseAnswer:
+    """Release a cohort that its privacy evaluation withholds. Needs the scope `admin`, and is audited with the reason.
+
+    A report that fails later withholds the cohort again.
+    """
+    with services.database.session_scope() as session:
+        CohortRepository(session).get(identity.owner, job_id)
+        if body is None:
+            raise RequestError("reason: say why the cohort may leave; it is kept in the audit trail")
+        row = WithholdingRepository(session).release(identity.owner, job_id, body.reason, identity.key_prefix)
+        audit(session, identity, "release cohort", job_id, reason=body.reason)
+        return ReleaseAnswer.of(row)

@@ -1,0 +1,112 @@
+"""Utility: areas against scikit-learn, the classifier as metrics.md defines it, and what it is compared with."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from tests.reporting import real_sets, vocabulary
+from worker.engine.independent import independent_records
+from worker.engine.metrics import classifier
+from worker.engine.metrics.auprc import auprc
+from worker.engine.metrics.auroc import auroc
+from worker.engine.metrics.classifier import SETTINGS, TREES, Label, trained_scores
+from worker.engine.metrics.utility import AUGMENTED, UTILITY, augment_label, measurable, predict_label
+from worker.engine.records import Records
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> Label:
+    return Label("diabetes", (vocabulary().positions["ICD10CM:E11"],))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_areas_are_sklearns(ties: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = rng.random(400) < 0.2
+    scores = truth + rng.normal(size=400)
+    if ties:
+        scores = np.round(scores, 0)
+    assert auroc(truth, scores) == pytest.approx(roc_auc_score(truth, scores))
+    assert auprc(truth, scores) == pytest.approx(average_precision_score(truth, scores))
+
+
+def test_the_classifier_is_the_one_metrics_md_defines() -> None:
+    wanted = {"learning_rate": 0.05, "max_depth": 10, "lambda_l1": 0.5, "lambda_l2": 0.5}
+    assert {name: SETTINGS[name] for name in wanted} == wanted and TREES == 1000
+    assert SETTINGS["scale_pos_weight"] == 1 and SETTINGS["min_data_in_bin"] == 128
+
+
+def test_the_classifier_learns_from_the_other_codes_only() -> None:
+    rng = np.random.default_rng(0)
+    hidden = rng.random(3000) < 0.4
+    noise = rng.random((3000, 5)) < 0.3
+    x = np.column_stack([hidden, hidden ^ (rng.random(3000) < 0.1), noise])  # code 1 is code 0 with errors
+    train, test = Records.from_dense(x[:2000]), Records.from_dense(x[2000:])
+    alone = trained_scores(train, test, Label("0", (0,)))
+    truth = hidden[2000:]
+    assert 0.85 < roc_auc_score(truth, alone) < 0.95  # 1 would mean that the label itself was a feature
+    without = trained_scores(train, test, Label("0 or 1", (0, 1)))
+    assert abs(roc_auc_score(truth | x[2000:, 1], without) - 0.5) < 0.1  # its codes are all gone: nothing to learn from
+
+
+def test_real_records_are_as_good_as_real_and_independent_ones_worse(diabetes: Label) -> None:
+    real = real_sets()
+    rng = np.random.default_rng(0)
+    other_real = predict_label(diabetes, real["others"], real["test"], real["train"], rng)
+    for metric in UTILITY:
+        verdict = other_real.verdict(metric)
+        assert verdict is not None and verdict.level == "good" and "diabetes" in verdict.reason
+    independent = independent_records(real["train"].prevalence(), 2000, rng)
+    worse = predict_label(diabetes, independent, real["test"], real["train"], rng)
+    value, reference = worse.measured["auroc"]["value"], worse.measured["auroc"]["real"]
+    assert value.value is not None and reference.value is not None and value.high is not None
+    assert value.high < reference.value and value.value < 0.6  # there is nothing to learn from
+    verdict = worse.verdict(UTILITY[0])
+    assert verdict is not None and verdict.level == "fail"
+
+
+def _by_size(train: Records, test: Records, label: Label) -> NDArray[np.float64]:
+    """A stand-in for the classifier that tells how many records it was given."""
+    seen.append(len(train))
+    return np.arange(len(test), dtype=np.float64)
+
+
+seen: list[int] = []
+
+
+def test_augmentation_adds_as_many_records_to_the_same_real_ones(diabetes: Label) -> None:
+    real = real_sets()
+    seen.clear()
+    train = Records.concatenate([real["train"], real["train"], real["train"]])
+    arms = {"synthetic": Records.concatenate([real["others"]] * 4), "guided": None}
+    result = augment_label(diabetes, train, real["test"], arms, np.random.default_rng(0), _by_size)
+    assert sorted(seen) == [AUGMENTED, 2 * AUGMENTED, 2 * AUGMENTED]
+    assert list(result.arms) == ["real", "real + real", "synthetic", "guided"]
+    assert result.arms["guided"]["auroc"].absent is not None and result.arms["real"]["auroc"].absent is None
+
+
+def test_one_class_is_absent_with_its_reason(diabetes: Label) -> None:
+    real = real_sets()
+    nobody = Records.from_sets([{0}] * 100, len(vocabulary()))
+    reason = measurable(diabetes, [nobody, real["test"]])
+    assert reason is not None and "fewer than 11" in reason
+    result = predict_label(diabetes, nobody, real["test"], real["train"], np.random.default_rng(0))
+    assert result.measured["auroc"]["value"].absent == reason
+    assert result.verdict(UTILITY[0]) is None
+
+
+def test_a_machine_without_openmp_is_told_so(monkeypatch: pytest.MonkeyPatch, diabetes: Label) -> None:
+    import builtins
+
+    plain_import = builtins.__import__
+
+    def broken(name: str, *args: object, **kwargs: object) -> object:
+        if name == "lightgbm":
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        return plain_import(name, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    with pytest.raises(classifier.ClassifierError, match="libgomp1"):
+        trained_scores(real_sets()["train"], real_sets()["test"], diabetes)

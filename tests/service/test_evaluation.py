@@ -1,0 +1,168 @@
+"""From a cohort to its report: what is measured, what is told, and what withholds a cohort."""
+
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from model_store.errors import DataError, JobCancelledError, UnknownCodeError
+from model_store.reports import Report, report_schema
+from model_store.vocabulary import Vocabulary
+from tests.reporting import copies, real_sets, small_report, subject, vocabulary
+from worker.engine.metrics import FIDELITY
+from worker.engine.metrics.privacy import PRIVACY
+from worker.engine.records import Records
+from worker.evaluation import labels_in, measure, report_on
+from worker.evaluation.measure import GUIDED, UNGUIDED, measurements
+from worker.evaluation.verdicts import overall_verdict, privacy_verdict
+from worker.tasks.evaluate import translated
+
+
+@pytest.mark.parametrize("conditioned", [False, True])
+def test_a_report_follows_its_schema(conditioned: bool) -> None:
+    body = small_report(conditioned).model_dump(mode="json")
+    jsonschema.Draft202012Validator.check_schema(report_schema())
+    jsonschema.validate(body, report_schema(), cls=jsonschema.Draft202012Validator)
+    assert Report.model_validate(body) == small_report(conditioned)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(body | {"surprise": 1}, report_schema())
+
+
+def test_every_metric_is_in_the_report_with_its_yardsticks() -> None:
+    report = small_report()
+    assert list(report.fidelity.metrics) == [*(m.name for m in FIDELITY), "held_out_elbo"]
+    assert list(report.privacy.metrics) == [m.name for m in PRIVACY]
+    assert {m.label for m in report.utility.metrics.values()} == {"ICD10CM:E11"}
+    for family, roles in (
+        ("fidelity", {"value", "floor", "independent"}),
+        ("utility", {"value", "real"}),
+        ("privacy", {"attack", "control", "baseline", "gain"}),
+    ):
+        for name, metric in report.families[family].metrics.items():
+            assert set(metric.figures) == roles, name
+            assert metric.meaning and metric.verdict is not None, name
+            for figure in metric.figures.values():
+                assert (figure.value is None) == (figure.absent is not None)
+                if figure.value is not None:
+                    assert figure.low is not None and figure.high is not None
+                    assert figure.low <= figure.value <= figure.high
+    assert set(report.seconds) >= {m.name for m in (*FIDELITY, *PRIVACY)} | {"utility", "augmentation"}
+
+
+def test_independent_codes_are_found_out() -> None:
+    report = small_report()
+    assert report.fidelity.verdict is not None and report.fidelity.verdict.level == "fail"
+    assert report.utility.verdict is not None and report.utility.verdict.level == "fail"
+    assert report.privacy.verdict is not None and report.privacy.verdict.level == "good"
+    assert (
+        report.verdict.level == "fail"
+        and "Fidelity: " in report.verdict.reason
+        and "Utility: " in report.verdict.reason
+    )
+    assert "learns nothing more from this cohort than from data about other people" in report.privacy.verdict.reason
+
+
+def test_a_conditioned_cohort_is_compared_with_patients_who_have_it() -> None:
+    report = small_report(conditioned=True)
+    assert report.conditional is not None and report.slice_privacy is not None
+    assert report.conditional.metrics["attainment"].figures["value"].value == 1
+    assert "unconditional" in report.conditional.metrics["slice_prevalence_l1"].figures
+    assert "satisfy the condition" in report.fidelity.against
+    assert list(report.augmentation[0].arms) == ["real", "real + real", UNGUIDED, GUIDED]
+    assert all(areas["auroc"].value is not None for areas in report.augmentation[0].arms.values())
+    (asked,) = (bar for bar in report.pictures.guided if bar.asked)
+    assert asked.code == "ICD10CM:E11" and asked.guided == 1 and asked.description == "Type 2 diabetes mellitus"
+    assert asked.real is not None and asked.unconditional is not None and asked.unconditional < 0.5
+    assert report.slice_privacy.metrics or report.slice_privacy.absent
+    assert {f"slice {m.name}" for m in PRIVACY} <= set(report.seconds)
+
+
+def no_utility(**changes: Any) -> dict[str, Any]:
+    return {"labels": []} | changes
+
+
+def test_copies_fail_on_privacy_whatever_their_fidelity() -> None:
+    report = report_on(subject(copies(1500), **no_utility()), np.random.default_rng(0))
+    verdict = privacy_verdict(report.families)
+    assert verdict is not None and verdict.level == "fail"
+    assert report.fidelity.verdict is not None and report.fidelity.verdict.level == "good"
+    assert report.verdict.level == "fail" and report.verdict.reason.startswith("Privacy:")
+
+
+def test_records_of_other_people_pass_as_a_whole() -> None:
+    report = report_on(subject(real_sets()["others"]), np.random.default_rng(0))
+    assert report.verdict.level == "good", report.verdict
+    assert "privacy" in report.verdict.reason
+
+
+def test_a_crash_of_the_attacks_is_a_failed_privacy_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise KeyError("a patient's code")
+
+    monkeypatch.setattr(measure, "attack", crash)
+    report = report_on(subject(real_sets()["others"], **no_utility()), np.random.default_rng(0))
+    assert report.privacy.verdict is not None and report.privacy.verdict.level == "fail"
+    assert report.privacy.absent == "an unexpected KeyError"  # and not its words, which may quote data
+    assert report.fidelity.metrics
+
+
+def test_cancelling_is_no_crash() -> None:
+    def cancelled(name: str, _: int) -> None:
+        if name == "mir":
+            raise JobCancelledError("stop")
+
+    with pytest.raises(JobCancelledError):
+        report_on(subject(real_sets()["others"], **no_utility()), np.random.default_rng(0), cancelled)
+
+
+def test_data_that_must_not_be_attacked_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("attacked")
+
+    monkeypatch.setattr(measure, "attack", never)
+    for changes in ({"attack": False}, {"own_data": False}):
+        report = report_on(subject(real_sets()["others"], **no_utility(), **changes), np.random.default_rng(0))
+        assert report.privacy.absent is not None and report.privacy.verdict is None and not report.privacy.metrics
+        assert privacy_verdict(report.families) is None
+
+
+def test_progress_counts_to_the_announced_number() -> None:
+    told: list[tuple[str, int]] = []
+    made = subject(real_sets()["others"], **no_utility(labels=["ICD10CM:E84"]))  # too rare to be learned
+    report_on(made, np.random.default_rng(0), lambda name, done: told.append((name, done)))
+    assert [done for _, done in told] == list(range(len(told)))
+    assert len(told) == measurements(made) + 1  # the pictures come after
+
+
+def test_a_report_is_a_function_of_its_seed() -> None:
+    made = subject(real_sets()["others"].take(np.arange(300)), **no_utility())
+    a, b = (report_on(made, np.random.default_rng(7)) for _ in range(2))
+    assert a.model_copy(update={"seconds": {}}) == b.model_copy(update={"seconds": {}})
+
+
+def test_default_labels_are_those_the_data_has() -> None:
+    names = [label.name for label in labels_in(vocabulary())]
+    assert "diabetes" in names and "osteoarthritis" in names
+    nine = Vocabulary(("ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019", "ICD9PX:250"))
+    assert [(label.name, label.codes) for label in labels_in(nine)] == [("diabetes", (0, 1))]
+    assert labels_in(Vocabulary(("LOINC:1",))) == []
+    assert labels_in(nine, ["ICD9DX:250*"])[0].codes == (0, 1)
+    with pytest.raises(UnknownCodeError):
+        labels_in(nine, ["ICD9DX:999"])
+
+
+def test_another_vocabulary() -> None:
+    cohort = Records.from_sets([{0, 1}, {2}, set()], 3)
+    moved, left_out = translated(cohort, Vocabulary(("A:x", "A:y", "A:z")), Vocabulary(("A:z", "A:x")))
+    assert [set(moved.indices[moved.indptr[i] : moved.indptr[i + 1]]) for i in range(3)] == [{1}, {0}, set()]
+    assert left_out == 1
+    with pytest.raises(DataError, match="no code in common"):
+        translated(cohort, Vocabulary(("A:x", "A:y", "A:z")), Vocabulary(("B:x",)))
+
+
+def test_the_worst_family_is_named() -> None:
+    families = small_report().families
+    assert overall_verdict({"privacy": families["privacy"]}).level == "good"
+    absent = families["privacy"].model_copy(update={"verdict": None})
+    assert overall_verdict({"privacy": absent}).level == "caution"

@@ -1,0 +1,134 @@
+"""What every privacy attack works on and gives: the attack, the control, blind guessing, and the gain over the control.
+
+Members are training records, non-members holdout records; the control puts real records that the model has never seen
+(the test split) in the cohort's place. Whatever an attacker learns from those, they learn about people in general and
+not from the training records. So the risk is the gain over the control, never the raw score.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.groups import CONFIDENCE, split
+from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Verdict
+from worker.engine.metrics.nearest import nearest_in_groups
+from worker.engine.metrics.verdicts import worst
+from worker.engine.records import Records
+
+SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
+N_BOOTSTRAPS = 200
+MAX_TARGETS = 10_000
+GAIN_BOUNDS: Bounds = (-1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """One attack's four numbers."""
+
+    attack: Measurement
+    control: Measurement
+    baseline: Measurement  # blind guessing
+    gain: Measurement  # attack minus control
+
+    @classmethod
+    def missing(cls, reason: str) -> "Roles":
+        return cls(*(Measurement(absent=reason) for _ in range(4)))
+
+    def by_name(self) -> dict[str, Measurement]:
+        return {"attack": self.attack, "control": self.control, "baseline": self.baseline, "gain": self.gain}
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """An attack as it was run, and the same attack in other settings (`variants`)."""
+
+    metric: Metric
+    roles: Roles
+    variants: Mapping[str, Roles] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)  # numbers for the sentences and the tables
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The worst of the attack and its variants."""
+        ways = (self.roles, *self.variants.values())
+        return worst(self.metric.verdict(roles.by_name(), self.known) for roles in ways)
+
+
+class AttackSets:
+    """The records an attack works on, and what several attacks need of them."""
+
+    def __init__(
+        self, cohort: Records, train: Records, holdout: Records, control: Records, rng: np.random.Generator
+    ) -> None:
+        """`control`: real records in the cohort's place; neither of the model's training nor of the holdout."""
+        self.train, self._rng = train, rng
+        self.cohort, self.control = cohort, control
+        self.members = sampled(train, MAX_TARGETS, rng)
+        self.non_members = sampled(holdout, MAX_TARGETS, rng)
+        self.holdout = holdout
+        # compared at one size, because distances shrink as a cohort grows
+        size = min(len(cohort), len(control))
+        self.cohort_at_size, self.control_at_size = sampled(cohort, size, rng), sampled(control, size, rng)
+
+    def too_small(self) -> str | None:
+        """Why nothing can be attacked, or None."""
+        sets = {"cohort": self.cohort, "training": self.train, "holdout": self.holdout, "test": self.control}
+        for name, records in sets.items():
+            if len(records) < SMALLEST_ATTACKED:
+                return f"there are fewer than {SMALLEST_ATTACKED} {name} records to attack or to compare with"
+        return None
+
+    @property
+    def size_note(self) -> str | None:
+        if len(self.cohort_at_size) == len(self.cohort):
+            return None
+        return f"on {len(self.cohort_at_size)} random synthetic records, as many as there are control records"
+
+    @cached_property
+    def closeness(self) -> "Closeness":
+        """Distances from cohort and control to equally many training and holdout records, in groups."""
+        n = min(len(self.train), len(self.holdout), MAX_TARGETS // 2)
+        bases = [split(sampled(records, n, self._rng), self._rng) for records in (self.train, self.holdout)]
+        places = [sampled(r, MAX_TARGETS // 2, self._rng) for r in (self.cohort_at_size, self.control_at_size)]
+        near = [[nearest_in_groups(place, base) for base in bases] for place in places]
+        return Closeness(*near[0], *near[1])
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """Two nearest distances within each group of the base, each (Q, G, 2)."""
+
+    cohort_to_train: NDArray[np.int32]
+    cohort_to_holdout: NDArray[np.int32]
+    control_to_train: NDArray[np.int32]
+    control_to_holdout: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class AttackMetric(Metric):
+    """A metric that attacks a cohort."""
+
+    measure: Callable[[AttackSets, np.random.Generator], AttackResult]
+
+
+def sampled(records: Records, limit: int, rng: np.random.Generator) -> Records:
+    """All records, or a random sample of `limit` of them."""
+    return records if len(records) <= limit else records.take(rng.choice(len(records), limit, replace=False))
+
+
+def bootstrapped(
+    value: float, draws: NDArray[np.float64], bounds: Bounds, n_used: int, note: str | None = None
+) -> Measurement:
+    """The value with the percentile interval of its bootstrap draws (B,)."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Measurement.within(bounds, value, min(low, value), max(high, value), n_used, note)
+
+
+def certain(value: float, n_used: int | None = None, note: str | None = None) -> Measurement:
+    """A number that has no noise, such as the score of blind guessing."""
+    return Measurement(value, value, value, note=note, n_used=n_used)

@@ -1,0 +1,46 @@
+"""What `dcr` and `nndr` share: is a statistic of the distances lower for train than for an equally large holdout?"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackSets, Closeness, Roles, certain
+from worker.engine.metrics.groups import N_GROUPS, around
+from worker.engine.metrics.measurement import Bounds
+
+BOUNDS: Bounds = (0.0, 1.0)
+Statistic = Callable[[NDArray[np.int32]], NDArray[np.float64]]  # (Q, G, 2) -> (Q,)
+
+
+def share_lower(to_train: NDArray[np.float64], to_holdout: NDArray[np.float64]) -> float:
+    """The share of records whose value for train is the lower one; equal ones count half."""
+    return float(np.mean(to_train < to_holdout) + 0.5 * np.mean(to_train == to_holdout))
+
+
+def closer_roles(near: Closeness, statistic: Statistic, sets: AttackSets) -> Roles:
+    """Attack, control and gain; the intervals leave out one group of every set at a time."""
+
+    def shares(left_out: int | None) -> tuple[float, float]:
+        pairs = ((near.cohort_to_train, near.cohort_to_holdout), (near.control_to_train, near.control_to_holdout))
+        attack, control = (share_lower(*(statistic(_without(each, left_out)) for each in pair)) for pair in pairs)
+        return attack, control
+
+    attack, control = shares(None)
+    left = np.array([shares(group) for group in range(N_GROUPS)])  # (G, 2)
+    n = len(near.cohort_to_train)
+    note = sets.size_note or (f"on {n} random records of each" if n < len(sets.cohort) else None)
+    return Roles(
+        around(attack, left[:, 0].tolist(), BOUNDS, n, note),
+        around(control, left[:, 1].tolist(), BOUNDS, n),
+        certain(0.5, note="a record is as likely to be closer to either"),
+        around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n),
+    )
+
+
+def _without(near: NDArray[np.int32], group: int | None) -> NDArray[np.int32]:
+    """Without one group of the base and one of the queries, which are in random order."""
+    if group is None:
+        return near
+    rows = np.arange(len(near)) % N_GROUPS != group
+    return np.asarray(np.delete(near, group, axis=1)[rows])

@@ -1,0 +1,46 @@
+"""Distance to the closest record: do synthetic records lie closer to training patients than to others?"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
+from worker.engine.metrics.closer import closer_roles
+from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.verdicts import by_gain
+
+BOUNDS: Bounds = (0.0, 1.0)
+
+
+def distances(near: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Distance to the closest record of all groups, (Q,), from the nearest in each group (Q, G, 2)."""
+    return np.asarray(near[:, :, 0].min(axis=1), dtype=np.float64)
+
+
+def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
+    """The share of synthetic records closer to train than to an equally large part of the holdout; 0.5 is ideal."""
+    near = sets.closeness
+    facts = {
+        "median_to_train": float(np.sqrt(np.median(distances(near.cohort_to_train)))),
+        "median_to_holdout": float(np.sqrt(np.median(distances(near.cohort_to_holdout)))),
+        "median_control_to_train": float(np.sqrt(np.median(distances(near.control_to_train)))),
+    }
+    return AttackResult(DCR, closer_roles(near, distances, sets), {}, facts)
+
+
+DCR = AttackMetric(
+    name="dcr",
+    family="privacy",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="The share of synthetic records that lie closer to a training patient than to an equally large group of "
+    "other "
+    "patients (a half is ideal; passing this alone proves nothing).",
+    rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),
+    words=Words(
+        good="Synthetic records are as close to other people as to the training patients.",
+        caution="Synthetic records may lie slightly closer to the training patients than to other people.",
+        fail="Synthetic records lie clearly closer to the training patients than to other people.",
+        advice="See the membership attacks: they decide whether this can be exploited.",
+    ),
+    measure=measure,
+)

@@ -1,0 +1,76 @@
+"""Copies: synthetic records that are identical to a training record."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from scipy import stats
+
+from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackMetric, AttackResult, AttackSets, Roles, certain
+from worker.engine.metrics.groups import CONFIDENCE
+from worker.engine.metrics.measurement import Bounds, Measurement, Words
+from worker.engine.metrics.verdicts import by_gain
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, 1.0)
+
+
+def keys(records: Records) -> Iterator[bytes]:
+    """Bytes that two records share exactly when they have the same codes."""
+    data = records.indices.tobytes()
+    width = records.indices.itemsize
+    ends = (records.indptr * width).tolist()
+    return (data[start:end] for start, end in pairwise(ends))
+
+
+def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
+    """The share of synthetic records that are in train, at the size of the holdout, beside the share in the holdout.
+
+    Train is larger than the holdout, so it is cut into parts as large as the holdout and the shares are averaged: no
+    training record is left out, and chance has the same opportunities on both sides.
+    """
+    cohort = list(keys(sets.cohort))
+    size = min(len(sets.train), len(sets.holdout))
+    order = rng.permutation(len(sets.train))
+    parts = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
+    in_parts = np.array([_share_in(cohort, sets.train.take(part)) for part in parts])
+    holdout = sets.holdout.take(rng.choice(len(sets.holdout), size, replace=False))
+    attack, control = float(in_parts.mean()), _share_in(cohort, holdout)
+    z, n = float(stats.norm.ppf((1 + CONFIDENCE) / 2)), len(cohort)
+    # between parts the real records differ, within one the synthetic records do; one count more keeps 0 uncertain
+    spread = float(in_parts.std(ddof=1)) if len(parts) > 1 else 0.0
+    of_attack = z * float(np.hypot(spread / np.sqrt(len(parts)), np.sqrt((attack + 1 / n) / n)))
+    of_control = z * float(np.hypot(spread, np.sqrt((control + 1 / n) / n)))
+    of_gain = float(np.hypot(of_attack, of_control))
+    roles = Roles(
+        Measurement.within(BOUNDS, attack, attack - of_attack, attack + of_attack, n),
+        Measurement.within(BOUNDS, control, control - of_control, control + of_control, n),
+        certain(0.0, note="a cohort without any copy"),
+        Measurement.within(GAIN_BOUNDS, attack - control, attack - control - of_gain, attack - control + of_gain, n),
+    )
+    in_all = set(keys(sets.train))
+    facts = {"identical_to_train": sum(key in in_all for key in cohort), "identical_to_holdout": round(control * n)}
+    return AttackResult(EXACT_MATCHES, roles, {}, facts)
+
+
+def _share_in(cohort: list[bytes], real: Records) -> float:
+    there = set(keys(real))
+    return sum(key in there for key in cohort) / max(len(cohort), 1)
+
+
+EXACT_MATCHES = AttackMetric(
+    name="exact_matches",
+    family="privacy",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="The share of synthetic records identical to one of as many training records as there are holdout records; "
+    "records with few codes coincide by chance, as the control shows.",
+    rule=by_gain(caution_above=0.0002, fail_above=0.002, unsure_above=0.1),
+    words=Words(
+        good="Synthetic records equal training records no more often than they equal other people's by chance.",
+        caution="Slightly more synthetic records may equal a training record than chance explains.",
+        fail="The cohort contains copies of training records.",
+        advice="Do not share this cohort. The model repeats what it has seen: train with fewer passes or more records.",
+    ),
+    measure=measure,
+)

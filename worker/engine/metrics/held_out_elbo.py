@@ -1,0 +1,59 @@
+"""How surprised is the model by records it has not seen?"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.attacks import sampled
+from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
+from worker.engine.metrics.verdicts import near_yardstick
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, None)
+MAX_RECORDS = 4000
+Z = 1.959964
+LogLoss = Callable[[Records], tuple[float, float]]  # nats per record and its standard error
+
+
+def independent_log_loss(prevalence: NDArray[np.float64], test: Records) -> tuple[float, float]:
+    """Exact nats per test record, and their standard error, when every code is drawn by itself with its prevalence."""
+    p = prevalence.clip(1e-6, 1 - 1e-6)
+    gain = np.append(np.log(p) - np.log1p(-p), 0.0)  # of having a code over not having it
+    per_code = np.concatenate([[0.0], np.cumsum(gain[test.indices])])
+    nats = -np.log1p(-p).sum() - (per_code[test.indptr[1:]] - per_code[test.indptr[:-1]])  # (R,)
+    return float(nats.mean()), float(nats.std(ddof=1) / np.sqrt(len(test)))
+
+
+def measure(log_loss: LogLoss | None, test: Records, train: Records, rng: np.random.Generator) -> Result:
+    """The model's and the independent codes' nats on the same test records."""
+    no_floor = Measurement(absent="how well the best possible model would do is not known")
+    if log_loss is None:
+        missing = Measurement(absent="the model cannot tell how likely a record is")
+        return Result(HELD_OUT_ELBO, missing, no_floor, missing)
+    unseen = sampled(test, MAX_RECORDS, rng)
+    note = None if len(unseen) == len(test) else f"on {MAX_RECORDS} random test records"
+    value, independent = (
+        Measurement.within(BOUNDS, nats, nats - Z * error, nats + Z * error, note=note)
+        for nats, error in (log_loss(unseen), independent_log_loss(train.prevalence(), unseen))
+    )
+    return Result(HELD_OUT_ELBO, value, no_floor, independent)
+
+
+HELD_OUT_ELBO = Metric(
+    name="held_out_elbo",
+    family="fidelity",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="How many nats of surprise a real, unseen record is to the model; fewer is better, and every 0.7 fewer "
+    "means "
+    "that the model finds the record twice as likely.",
+    rule=near_yardstick("independent", "lower", good_within=0.0, fail_beyond=1.0),
+    words=Words(
+        good="The model finds unseen patients at least as likely as their separate codes are.",
+        caution="The model finds unseen patients slightly less likely than their separate codes are.",
+        fail="The model has not learned how codes go together: unseen patients surprise it more than unrelated codes "
+        "would.",
+        advice="Train longer.",
+    ),
+)

@@ -1,0 +1,21 @@
+"""`cmd` inside the slice: do codes go together as in real patients who meet the condition?"""
+
+from worker.engine.metrics import cmd
+from worker.engine.metrics.measurement import CohortMetric, Words
+from worker.engine.metrics.verdicts import between_yardsticks
+
+SLICE_CMD = CohortMetric(
+    name="slice_cmd",
+    family="conditional",
+    direction="lower",
+    bounds=cmd.BOUNDS,
+    meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
+    rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional"),
+    words=Words(
+        good="Among patients with the condition, codes go together as they do in real ones.",
+        caution="Among patients with the condition, some links between codes are weaker or different.",
+        fail="Among patients with the condition, codes go together no better than in ordinary patients.",
+        advice="Do not study combinations of codes within this condition on this cohort.",
+    ),
+    measure=cmd.measure,
+)

@@ -1,0 +1,49 @@
+"""Inside the slice: do the codes that go with the condition come as often as in real patients who have it?"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.engine.metrics.groups import around, code_counts, split, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.verdicts import between_yardsticks
+from worker.engine.records import Records
+
+BOUNDS: Bounds = (0.0, None)
+
+
+def l1(a: NDArray[np.float64], n_a: int, b: NDArray[np.float64], n_b: int) -> float:
+    """Summed absolute differences of prevalences, from the counts (N,) in n_a and n_b records."""
+    return float(np.abs(a / n_a - b / n_b).sum())
+
+
+def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
+    """The summed absolute difference of the prevalences, with the interval of leaving out a group at a time."""
+    if (reason := too_few(cohort=cohort, **{"half of the real slice": test})) is not None:
+        return Measurement(absent=reason)
+    groups = [split(records, rng) for records in (cohort, test)]
+    x, y = (code_counts(each) for each in groups)  # (G, N)
+    sizes = [[len(group) for group in each] for each in groups]
+    n, m = len(cohort), len(test)
+    leave_outs = [
+        l1(x.sum(axis=0) - x[g], n - sizes[0][g], y.sum(axis=0) - y[g], m - sizes[1][g]) for g in range(len(x))
+    ]
+    return around(l1(x.sum(axis=0), n, y.sum(axis=0), m), leave_outs, BOUNDS, n)
+
+
+SLICE_PREVALENCE_L1 = CohortMetric(
+    name="slice_prevalence_l1",
+    family="conditional",
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="How much the frequencies of all codes, added up, differ between synthetic and real patients who meet the "
+    "condition (sampling alone gives the floor).",
+    rule=between_yardsticks("lower", good_within=0.1, fail_beyond=2.0, worse="unconditional"),
+    words=Words(
+        good="Other codes are as common as in real patients with the condition.",
+        caution="Some codes that go with the condition come too often or too rarely.",
+        fail="Records look like ordinary patients with the asked code written in, not like patients with the "
+        "condition.",
+        advice="Look at the guided prevalences; use another method, or train on more patients with the condition.",
+    ),
+    measure=measure,
+)

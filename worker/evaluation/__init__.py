@@ -1,0 +1,6 @@
+"""From a cohort and real records to a report: measure every family, then tell what may be told."""
+
+from worker.evaluation.labels import DEFAULT_LABELS, labels_in
+from worker.evaluation.measure import Subject, report_on
+
+__all__ = ["DEFAULT_LABELS", "Subject", "labels_in", "report_on"]

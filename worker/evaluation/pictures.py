@@ -1,0 +1,203 @@
+"""The data of a report's pictures and tables. Only what may be shown of real patients gets in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store import code_systems
+from model_store.reports import (
+    CodeRow,
+    CorrelationPoint,
+    DrillDown,
+    GroupRow,
+    GuidedBar,
+    Pictures,
+    PrevalencePoint,
+    SizeBin,
+)
+from model_store.small_cells import large_bins, may_show
+from model_store.vocabulary import Vocabulary
+from worker.engine.conditions import Condition
+from worker.engine.metrics.cmd import co_occurrence, correlation
+from worker.engine.records import Records
+
+MOST_OFF = 20
+MOST_MISSING = 100
+MOST_CATEGORIES = 40
+CORRELATED_CODES = 60
+MOST_PAIRS = 800
+COMPANIONS = 10
+
+
+@dataclass(frozen=True)
+class RealCounts:
+    """How many records of nested real sets have each code, the set the cohort is compared with first."""
+
+    counts: tuple[NDArray[np.int64], ...]
+    totals: tuple[int, ...]
+
+    @classmethod
+    def of(cls, *nested: Records) -> "RealCounts":
+        """`nested`: the records compared with, then any larger sets they are part of."""
+        counts = tuple(np.bincount(r.indices, minlength=r.n_codes).astype(np.int64) for r in nested)
+        return cls(counts, tuple(len(r) for r in nested))
+
+    @property
+    def visible(self) -> NDArray[np.bool_]:
+        """The codes whose number of patients may be shown, (N,)."""
+        return may_show(self.counts, self.totals)
+
+    @property
+    def prevalence(self) -> NDArray[np.float64]:
+        return self.counts[0] / max(self.totals[0], 1)
+
+
+def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> Pictures:
+    """Prevalences, codes per record and correlations of the cohort beside the real records."""
+    visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
+    median = float(np.median(prevalence)) if len(prevalence) else 0.0
+    points = [
+        PrevalencePoint(
+            code=vocabulary.codes[i],
+            real=float(prevalence[i]),
+            synthetic=float(of_synth[i]),
+            rare=bool(prevalence[i] < median),
+        )
+        for i in np.flatnonzero(visible & (counts.counts[0] > 0))
+    ]
+    return Pictures(
+        prevalence=points,
+        codes_not_shown=int((~visible).sum()),
+        sizes=_sizes(synth, real),
+        correlation=_correlations(synth, real, counts, vocabulary),
+    )
+
+
+def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: Vocabulary) -> DrillDown:
+    """Chapters, categories, the codes that are off the most and those that are missing."""
+    visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
+    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0
+    missing = np.flatnonzero(in_train & (of_synth == 0))
+    categories = _groups(code_systems.category, visible, prevalence, of_synth, vocabulary)
+    if all(row.codes == 1 for row in categories):
+        categories = []  # the codes are categories already
+    categories.sort(key=lambda row: -abs(row.real - row.synthetic))
+
+    def row(i: int) -> CodeRow:
+        return CodeRow(
+            code=vocabulary.codes[i],
+            description=code_systems.description(vocabulary.codes[i]),
+            real=float(prevalence[i]) if visible[i] else None,
+            synthetic=float(of_synth[i]),
+        )
+
+    worst_first = np.argsort(-_surprise(prevalence, counts.totals[0], of_synth, len(synth)) * visible, kind="stable")
+    most_missing = missing[np.argsort(-prevalence[missing] * visible[missing], kind="stable")][:MOST_MISSING]
+    return DrillDown(
+        chapters=_groups(code_systems.chapter, visible, prevalence, of_synth, vocabulary),
+        categories=[
+            row.model_copy(update={"description": code_systems.description(row.name)})
+            for row in categories[:MOST_CATEGORIES]
+        ],
+        most_off=[row(int(i)) for i in worst_first[:MOST_OFF] if visible[i]],
+        missing=[row(int(i)) for i in most_missing],
+        missing_total=len(missing),
+    )
+
+
+def guided_bars(
+    synth: Records,
+    condition: Condition,
+    everyone: RealCounts,
+    inside: RealCounts | None,
+    unconditional: Records | None,
+    vocabulary: Vocabulary,
+) -> list[GuidedBar]:
+    """The asked codes, and the codes that set real patients with the condition apart the most."""
+    guided = synth.prevalence()
+    ordinary = None if unconditional is None else unconditional.prevalence()
+    asked = sorted(condition.all_of.union(*condition.any_of))[:COMPANIONS]
+
+    def bar(i: int, real: RealCounts, is_asked: bool) -> GuidedBar:
+        return GuidedBar(
+            code=vocabulary.codes[i],
+            description=code_systems.description(vocabulary.codes[i]),
+            real=float(real.prevalence[i]) if real.visible[i] else None,
+            unconditional=None if ordinary is None else float(ordinary[i]),
+            guided=float(guided[i]),
+            asked=is_asked,
+        )
+
+    bars = [bar(i, everyone, True) for i in asked]
+    if inside is not None:
+        lift = np.abs(inside.prevalence - everyone.prevalence) * inside.visible * everyone.visible
+        lift[asked] = 0
+        bars += [bar(int(i), inside, False) for i in np.argsort(-lift, kind="stable")[:COMPANIONS] if lift[i] > 0]
+    return bars
+
+
+def _sizes(synth: Records, real: Records) -> list[SizeBin]:
+    n_bins = int(max(synth.sizes().max(initial=0), real.sizes().max(initial=0))) + 1
+    of_synth, of_real = (np.bincount(each.sizes(), minlength=n_bins) for each in (synth, real))
+    bins = []
+    for first, last in large_bins(of_real):
+        here = slice(first, last + 1)
+        shares = [float(each[here].sum() / max(each.sum(), 1)) for each in (of_real, of_synth)]
+        bins.append(SizeBin(first=first, last=last, real=shares[0], synthetic=shares[1]))
+    return bins
+
+
+def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> list[CorrelationPoint]:
+    """Pairs of common codes; a correlation tells how many patients have both, so every cell of the pair's table must
+    be one that may be shown."""
+    visible = np.flatnonzero(counts.visible & (counts.counts[0] > 0))
+    common = visible[np.argsort(-counts.prevalence[visible], kind="stable")][:CORRELATED_CODES]
+    if len(common) < 2 or len(synth) == 0:
+        return []
+    of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
+    rho = [correlation(together, len(each)) for together, each in ((of_real, real), (of_synth, synth))]
+    a, b = np.triu_indices(len(common), 1)
+    both, n = of_real[a, b].astype(np.int64), of_real.diagonal().astype(np.int64)
+    cells = (both, n[a] - both, n[b] - both, len(real) - n[a] - n[b] + both)
+    fit = np.logical_and.reduce([(cell == 0) | (cell > 10) for cell in cells])
+    a, b = a[fit], b[fit]
+    strongest = np.argsort(-np.maximum(np.abs(rho[0][a, b]), np.abs(rho[1][a, b])), kind="stable")[:MOST_PAIRS]
+    return [
+        CorrelationPoint(
+            codes=(vocabulary.codes[common[i]], vocabulary.codes[common[j]]),
+            real=float(rho[0][i, j]),
+            synthetic=float(rho[1][i, j]),
+        )
+        for i, j in zip(a[strongest], b[strongest], strict=True)
+    ]
+
+
+def _groups(
+    group_of: Callable[[str], str],
+    visible: NDArray[np.bool_],
+    prevalence: NDArray[np.float64],
+    of_synth: NDArray[np.float64],
+    vocabulary: Vocabulary,
+) -> list[GroupRow]:
+    """Codes per 100 records, summed over the codes that may be shown: nothing that those do not tell already."""
+    found: dict[str, list[int]] = {}
+    for i in np.flatnonzero(visible):
+        found.setdefault(group_of(vocabulary.codes[i]), []).append(int(i))
+    return [
+        GroupRow(
+            name=name,
+            codes=len(codes),
+            real=float(100 * prevalence[codes].sum()),
+            synthetic=float(100 * of_synth[codes].sum()),
+        )
+        for name, codes in sorted(found.items())
+    ]
+
+
+def _surprise(p: NDArray[np.float64], n_p: int, q: NDArray[np.float64], n_q: int) -> NDArray[np.float64]:
+    """By how many standard errors two shares differ, (N,)."""
+    pooled = (p * n_p + q * n_q) / max(n_p + n_q, 1)
+    error = np.sqrt(pooled * (1 - pooled) * (1 / max(n_p, 1) + 1 / max(n_q, 1)))
+    return np.asarray(np.divide(np.abs(p - q), error, out=np.zeros_like(p), where=error > 0))

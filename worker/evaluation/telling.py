@@ -1,0 +1,100 @@
+"""From measurements to what a report says: the same numbers, without any that tell of 1 to 10 patients."""
+
+from collections.abc import Mapping
+from math import ceil, floor, log10
+
+from model_store.reports import Figure, MetricReport, Verdict
+from model_store.small_cells import SMALLEST_SHOWN
+from worker.engine.metrics import measurement as engine
+from worker.engine.metrics.attacks import AttackResult
+
+# attacks whose scores are shares of real patients: exact ones would tell how many patients they are
+OF_PATIENTS = ("mir", "mia_tpr_at_fpr")
+
+
+def told_figure(measured: engine.Measurement, cohort_size: int) -> Figure:
+    """A measurement. How many records entered is told only where those are all synthetic records: any other number is a
+    number of real patients."""
+    n_used = measured.n_used if measured.n_used == cohort_size else None
+    return Figure(
+        value=measured.value,
+        low=measured.low,
+        high=measured.high,
+        absent=measured.absent,
+        note=measured.note,
+        n_used=n_used,
+    )
+
+
+def told_verdict(verdict: engine.Verdict | None) -> Verdict | None:
+    return None if verdict is None else Verdict(level=verdict.level, reason=verdict.reason, advice=verdict.advice)
+
+
+def told_metric(
+    metric: engine.Metric,
+    figures: Mapping[str, engine.Measurement],
+    verdict: engine.Verdict | None,
+    cohort_size: int,
+    label: str | None = None,
+) -> MetricReport:
+    """A metric with its figures by role."""
+    return MetricReport(
+        name=metric.name,
+        label=label,
+        meaning=metric.meaning,
+        direction=metric.direction,
+        bounds=metric.bounds,
+        figures={role: told_figure(measured, cohort_size) for role, measured in figures.items()},
+        verdict=told_verdict(verdict),
+    )
+
+
+def told_attack(result: AttackResult, cohort_size: int, patients: int) -> MetricReport:
+    """An attack on `patients` real records; scores that are shares of them are rounded so that no small number of
+    patients can be worked out."""
+    told = told_metric(result.metric, result.roles.by_name(), result.verdict, cohort_size)
+    variants = {
+        name: {role: told_figure(measured, cohort_size) for role, measured in roles.by_name().items()}
+        for name, roles in result.variants.items()
+    }
+    facts = {name: float(value) for name, value in result.known.items()}
+    if result.metric.name not in OF_PATIENTS:
+        return told.model_copy(update={"variants": variants, "facts": facts})
+    step = rounding_step(patients)
+    return told.model_copy(
+        update={
+            "figures": {role: rounded(figure, step) for role, figure in told.figures.items()},
+            "variants": {
+                name: {role: rounded(figure, step) for role, figure in roles.items()}
+                for name, roles in variants.items()
+            },
+            "facts": facts,
+        }
+    )
+
+
+def rounding_step(patients: int) -> float:
+    """The smallest of 1, 2 or 5 times a power of ten that covers eleven of so many patients."""
+    least = SMALLEST_SHOWN / max(patients, 1)
+    power = 10.0 ** floor(log10(least))
+    return next(step for factor in (1, 2, 5, 10) if (step := factor * power) >= least)
+
+
+def rounded(figure: Figure, step: float) -> Figure:
+    """The figure in multiples of the step, its interval widened to the next ones."""
+    if figure.value is None or figure.low is None or figure.high is None or figure.low == figure.high:
+        return figure  # absent, or a number that does not depend on any patient
+    digits = max(0, ceil(-log10(step)))
+
+    def to_step(value: float) -> float:
+        return round(round(value) * step, digits)
+
+    note = f"rounded to {step:g}, so that no small number of patients can be worked out"
+    return figure.model_copy(
+        update={
+            "value": to_step(figure.value / step),
+            "low": to_step(floor(figure.low / step)),
+            "high": to_step(ceil(figure.high / step)),
+            "note": note if figure.note is None else f"{figure.note}; {note}",
+        }
+    )

@@ -1,0 +1,63 @@
+"""What the metrics of a family say together, and what the families say about the cohort."""
+
+from collections.abc import Iterable, Mapping
+
+from model_store.reports import FamilyReport, Level, MetricReport, Verdict
+
+LEVELS: tuple[Level, ...] = ("good", "caution", "fail")
+TITLES = {
+    "fidelity": "Fidelity",
+    "utility": "Utility",
+    "conditional": "Condition",
+    "privacy": "Privacy",
+    "slice_privacy": "Privacy of patients with the condition",
+}
+CRASHED = Verdict(
+    level="fail",
+    reason="The privacy evaluation crashed, so nothing is known about the privacy of this cohort.",
+    advice="Evaluate again. If it crashes again, the worker's log has the place; do not share the cohort meanwhile.",
+)
+
+
+def worst_of(verdicts: Iterable[Verdict | None]) -> Verdict | None:
+    """The worst; of several equally bad ones the first."""
+    found = [verdict for verdict in verdicts if verdict is not None]
+    return max(found, key=lambda verdict: LEVELS.index(verdict.level), default=None)
+
+
+def family_verdict(metrics: Iterable[MetricReport]) -> Verdict | None:
+    """The worst metric decides; None if none could be measured."""
+    found = [metric.verdict for metric in metrics if metric.verdict is not None]
+    decisive = worst_of(found)
+    if decisive is None or decisive.level == "good":
+        return decisive if decisive is None else _good(found)
+    return decisive
+
+
+def _good(found: list[Verdict]) -> Verdict:
+    return found[0].model_copy(update={"reason": " ".join(dict.fromkeys(verdict.reason for verdict in found[:3]))})
+
+
+def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
+    """The worst families decide, and are named."""
+    judged = {name: family.verdict for name, family in families.items() if family.verdict is not None}
+    if not judged:
+        return Verdict(level="caution", reason="Nothing could be measured.", advice="Use a larger data set.")
+    decisive = worst_of(judged.values())
+    assert decisive is not None
+    if decisive.level == "good":
+        names = _listed([TITLES[name].lower() for name in TITLES if name in judged])
+        return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.", advice="")
+    decisive_ones = {TITLES[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
+    reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())
+    advice = " ".join(dict.fromkeys(verdict.advice for verdict in decisive_ones.values()))
+    return Verdict(level=decisive.level, reason=reason, advice=advice)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def privacy_verdict(families: Mapping[str, FamilyReport]) -> Verdict | None:
+    """The worse of the attacks on everyone and on the slice; None if the cohort was not to be attacked."""
+    return worst_of(families[name].verdict for name in ("privacy", "slice_privacy") if name in families)
