@@ -18,15 +18,17 @@ from benchmarks import million
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
 from benchmarks._million import measure_each
 from benchmarks._slices import measure_against_truth, measure_slices, slices
-from benchmarks._utility import DISEASES, utility_gaps
+from model_store.vocabulary import Vocabulary
 from worker.engine.config import PRESETS, D3PMConfig, SparseConfig
 from worker.engine.generators import FitRequest, SampleRequest, State
 from worker.engine.generators.d3pm import REVEAL_STEPS, D3PMGenerator
 from worker.engine.metrics import fidelity
+from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
 from worker.engine.records import Records
 from worker.engine.sampling import ancestral_sample
 from worker.engine.training import Hooks
+from worker.evaluation import labels_in
 
 PLAIN_STEPS = 64
 RECORDS = 25_000
@@ -79,29 +81,22 @@ def utility(
     generator: D3PMGenerator, train: Records, test: Records, vocabulary: list[str], quick: bool, figures: Figures
 ) -> None:
     """Classifiers trained on synthetic records against classifiers trained on as many real ones."""
-    n = 1_000 if quick else 50_000
-    codes = {name: vocabulary.index(code) for name, code in DISEASES.items() if code in vocabulary}
-    if quick:
-        codes = dict(list(codes.items())[:1])
-    if not codes:
+    labels = labels_in(Vocabulary(tuple(vocabulary)))[: 1 if quick else None]
+    if not labels:
         return
-    synth = generator.sample(SampleRequest(n, seed=3))
-    real = train.take(np.random.default_rng(5).choice(len(train), min(n, len(train)), replace=False))
+    synth = generator.sample(SampleRequest(1_000 if quick else 50_000, seed=3))
+    rows, gaps = [], []
     with progress_bar("utility") as advance:
-        outcomes = utility_gaps(synth, real, test, codes, advance)
-    rows = [
-        [
-            o.name,
-            f"{o.real_auroc:.4f}",
-            f"{o.synth_auroc:.4f}",
-            f"{o.gap:+.4f}",
-            f"{o.real_auprc:.4f}",
-            f"{o.synth_auprc:.4f}",
-        ]
-        for o in outcomes
-    ]
-    show(f"utility, {n:,} records each", ["", "AUROC real", "synthetic", "gap", "AUPRC real", "synthetic"], rows)
-    gaps = [o.gap for o in outcomes]
+        for number, label in enumerate(labels, start=1):
+            measured = predict_label(label, synth, test, train, np.random.default_rng(5)).measured
+            auroc, auprc = measured["auroc"], measured["auprc"]
+            gaps.append(_float(auroc["real"].value) - _float(auroc["value"].value))
+            cells = [_number(area[role].value) for area in (auroc, auprc) for role in ("real", "value")]
+            rows.append([label.name, *cells[:2], f"{gaps[-1]:+.4f}", *cells[2:]])
+            advance(number, len(labels))
+    show(
+        f"utility, {len(synth):,} records each", ["", "AUROC real", "synthetic", "gap", "AUPRC real", "synthetic"], rows
+    )
     figures.add("best.auroc_gap_mean", float(np.mean(gaps)), "real minus synthetic")
     figures.add("best.auroc_gap_max", float(max(gaps)), "real minus synthetic")
 

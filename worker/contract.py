@@ -89,7 +89,7 @@ class TrainPayload(Payload):
     name: str = Name
     dataset_id: str
     generator: str = Field("d3pm", max_length=40)
-    preset: str | None = Field(None, max_length=40, description="settings to start from; None is the generator's own")
+    preset: str | None = Field(None, max_length=40, description="settings to start from; None is `auto`")
     settings: dict[str, Any] = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: int = Field(0, ge=0, lt=2**63)
     holdout_share: float | None = Field(None, gt=0, lt=0.5, description="other than the dataset's own")

@@ -1,19 +1,35 @@
 """What the settings of a training mean: a preset with changes. Imports no mathematics: the API refuses wrong settings
 before a job is made of them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from model_store.errors import RequestError
-from worker.engine.config import PRESETS, D3PMConfig, preset
+from worker.engine.config import PRESETS, D3PMConfig, automatic_preset, preset
 from worker.engine.errors import ConfigError
 
-PRESET_NAMES = tuple(PRESETS)
+AUTO = "auto"
+PRESET_NAMES = (AUTO, *PRESETS)
 
 
-def resolved_settings(preset_name: str | None, changes: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ChosenPreset:
+    """A preset, and why it was taken if the service chose."""
+
+    name: str
+    reason: str | None = None
+
+
+def chosen_preset(name: str | None, records: int, codes: int, on_gpu: bool) -> ChosenPreset:
+    """The preset that was asked for, or the one for data of this size on this device."""
+    if name is not None and name != AUTO:
+        return ChosenPreset(name)
+    return ChosenPreset(*automatic_preset(records, codes, on_gpu))
+
+
+def resolved_settings(preset_name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The preset with the request's changes."""
-    base = {} if preset_name is None else preset(preset_name).model_dump()
-    return merged(base, changes)
+    return merged(preset(preset_name).model_dump(), changes)
 
 
 def check_settings(generator: str, preset_name: str | None, changes: dict[str, Any]) -> None:
@@ -21,7 +37,8 @@ def check_settings(generator: str, preset_name: str | None, changes: dict[str, A
     if generator != "d3pm":
         return  # it has none
     try:
-        D3PMConfig(**resolved_settings(preset_name, changes))
+        # Which preset `auto` takes depends on the data; what may be changed does not depend on the preset.
+        D3PMConfig(**resolved_settings("fast" if preset_name in (None, AUTO) else str(preset_name), changes))
     except ConfigError as error:
         raise RequestError(f"settings: {error}") from None
 

@@ -51,7 +51,9 @@ class TrainRequest(Request):
     dataset_id: Id = Field(description="of a finished ingestion")
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
     generator: GeneratorName = Field("d3pm", description="`independent` ignores how codes occur together: a yardstick")
-    preset: Preset | None = Field(None, description="settings to start from; the generator's own if left out")
+    preset: Preset = Field(
+        "auto", description="settings to start from; `auto` chooses by the size of the data and says why in the result"
+    )
     settings: SettingsDict = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: Seed = 0
     holdout_share: float | None = Field(

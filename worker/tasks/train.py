@@ -16,13 +16,14 @@ from model_store.tables import Model
 from worker.contract import TrainPayload
 from worker.engine.errors import TrainingStopped
 from worker.engine.generators import FitRequest, Generator, State, generator_named
-from worker.engine.training import Hooks, Progress
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.training import Hooks, Progress, resolve_device
 from worker.execution import JobRun, Outcome
 from worker.logs import place_of
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
 from worker.tasks.loading import as_records, dataset_of, pack_tensors, plain
-from worker.training_settings import merged, resolved_settings
+from worker.training_settings import ChosenPreset, chosen_preset, merged, resolved_settings
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +38,21 @@ def train(run: JobRun) -> Outcome:
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    settings = resolved_settings(payload.preset, payload.settings)
+    preset = _preset(run, payload, dataset)
+    settings = payload.settings if preset is None else resolved_settings(preset.name, payload.settings)
     generator = _fit(run, payload, dataset, settings)
     run.check()
     run.progress.step("store", maximum=1)
     costs = _costs(generator.state(), dataset, held_before)
-    return _store(run, payload, dataset, generator, settings, costs)
+    return _store(run, payload, dataset, generator, settings, preset, costs)
+
+
+def _preset(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> ChosenPreset | None:
+    """Where the settings come from; None for generators that have none."""
+    if payload.generator != D3PMGenerator.name:
+        return None
+    on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
+    return chosen_preset(payload.preset, len(dataset.records), len(dataset.vocabulary), on_gpu)
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
@@ -102,6 +112,7 @@ def _store(
     dataset: StoredDataset,
     generator: Generator,
     settings: dict[str, Any],
+    preset: ChosenPreset | None,
     costs: dict[str, Any] | None,
 ) -> Outcome:
     state = generator.state()
@@ -111,7 +122,8 @@ def _store(
         "dataset_id": payload.dataset_id,
         "data_hash": dataset.data_hash,
         "seed": payload.seed,
-        "preset": payload.preset,
+        "preset": None if preset is None else preset.name,
+        "preset_reason": None if preset is None else preset.reason,
         "settings": plain(settings),
         "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
         "curve": plain(state.config.get("curve", [])),
@@ -136,4 +148,5 @@ def _store(
             )
         )
 
-    return Outcome({"model_id": payload.model_id}, add_rows, keep=[folder])
+    result = {"model_id": payload.model_id, "preset": details["preset"], "preset_reason": details["preset_reason"]}
+    return Outcome(result, add_rows, keep=[folder])
