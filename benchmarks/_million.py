@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from app.client import Client
+from benchmarks._harness import Figures, progress_bar, show
 from benchmarks.service import free_port, peak_rss_mib, tree
 from model_store import layout
 from model_store.blobs import open_store
@@ -33,6 +34,7 @@ from worker.tasks.loading import pack_tensors, plain
 OWNER = "local"  # whose everything is on a service without keys
 N_CODES, CODES_PER_RECORD = 949, 8.7  # as data/nhds-adult
 LOOK_SECONDS = 0.2
+FULL, QUICK = (100_000, 1_000_000), (1_024, 4_096)
 Progress = Callable[[int, int], None]
 
 
@@ -47,19 +49,41 @@ class Measured:
     bytes_on_disk: int
 
 
-def measure(
-    records: int, workers: int = 2, model: Generator | None = None, progress: Progress = lambda *_: None
-) -> Measured:
-    """Start the service with so many workers and have it generate a cohort. `model` is an untrained network of the size
-    of preset `fast` by default: what it draws is nonsense, and costs the same."""
-    (measured,) = measure_each([records], workers, model, progress)
-    return measured
+def measure(figures: Figures, quick: bool = False, workers: int = 2) -> None:
+    """A tenth of the records and all of them, so that growth of memory would show; the figures are those of all."""
+    with progress_bar("records through the API") as progress:
+        measured = measure_each(list(QUICK if quick else FULL), workers, progress=progress)
+    _show(measured, workers)
+    largest = measured[-1]
+    figures.add("million.seconds", largest.seconds * 1_000_000 / largest.records, "s")
+    figures.add("million.peak_rss_gib", max(largest.peak_rss_gib), "GiB")
+    figures.add("million.bytes_per_record", largest.bytes_on_disk / largest.records, "B")
+    if largest.expected_seconds is not None:
+        figures.add("million.expected_over_taken", largest.expected_seconds / largest.seconds, "ratio")
+
+
+def _show(measured: list[Measured], workers: int) -> None:
+    header = ["records", "seconds", "expected", "records per s", "most memory of each worker, GiB", "bytes on disk"]
+    rows = [
+        [
+            f"{m.records:,}",
+            f"{m.seconds:.1f}",
+            "-" if m.expected_seconds is None else f"{m.expected_seconds:.1f}",
+            f"{m.records / m.seconds:,.0f}",
+            ", ".join(f"{peak:.2f}" for peak in m.peak_rss_gib),
+            f"{m.bytes_on_disk:,}",
+        ]
+        for m in measured
+    ]
+    show(f"cohorts of {N_CODES} codes through the API, {workers} workers", header, rows)
 
 
 def measure_each(
     sizes: list[int], workers: int = 2, model: Generator | None = None, progress: Progress = lambda *_: None
 ) -> list[Measured]:
-    """The same for several sizes, each with fresh workers: what a process has held before would count."""
+    """For each size, start the service with so many workers and have it generate a cohort; with fresh workers, because
+    what a process has held before would count. `model` is by default an untrained network of the size of preset `fast`:
+    what it draws is nonsense, but as much work."""
     threads = max((os.cpu_count() or 1) // workers, 1)
     bundle = _bundle(untrained() if model is None else model, threads)
     return [_measure_one(size, workers, bundle, threads, progress) for size in sizes]

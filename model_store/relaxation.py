@@ -26,6 +26,7 @@ class Term:
     field: Field
     patterns: tuple[str, ...]
     codes: tuple[int, ...]
+    unknown: tuple[str, ...] = ()  # patterns beside them that no code matches
 
     def as_part(self) -> Part:
         return Part(self.codes, wanted=self.field != "none_of")
@@ -53,14 +54,14 @@ def terms_of(
 
 
 def _term(vocabulary: Vocabulary, field: Field, patterns: Sequence[str]) -> Term:
-    known, codes = [], set()
+    known, unknown, codes = [], [], set()
     for pattern in patterns:
         try:
             codes |= set(vocabulary.matching(pattern))
+            known.append(pattern)
         except UnknownCodeError:
-            continue
-        known.append(pattern)
-    return Term(field, tuple(known) if known else tuple(patterns), tuple(sorted(codes)))
+            unknown.append(pattern)
+    return Term(field, tuple(known), tuple(sorted(codes)), tuple(unknown))
 
 
 def nearest(vocabulary: Vocabulary, index: TrainingIndex | None, terms: Sequence[Term]) -> Relaxation:
@@ -79,7 +80,8 @@ def nearest(vocabulary: Vocabulary, index: TrainingIndex | None, terms: Sequence
         kept = _search(len(usable), lambda chosen: rounded(patterns.count(chosen), total) or 0)
         support = index.support([parts[i] for i in kept])
     keep = [usable[i] for i in kept]
-    dropped = [{"field": term.field, "codes": list(term.patterns)} for term in terms if term not in keep]
+    gone = [(term.field, term.unknown if term in keep else term.patterns + term.unknown) for term in terms]
+    dropped = [{"field": field, "codes": list(codes)} for field, codes in gone if codes]
     return Relaxation(as_conditions(keep), dropped, support)
 
 

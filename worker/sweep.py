@@ -62,7 +62,8 @@ def worker_facts(settings: Settings) -> WorkerFacts:
     """Of the worker this sweeper belongs to; estimates of how long a cohort takes count the workers."""
     host = socket.gethostname()[:60]
     slots = settings.worker_concurrency if QUEUES["generate"] in settings.worker_queues.split(",") else 0
-    return WorkerFacts(f"{host}:{os.getppid()}", host, slots, len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return WorkerFacts(f"{host}:{os.getppid()}", host, slots, cores)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a cohort would take, what can be had instead of what cannot, and that no answer gives a small group away."""
 
+import json
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -138,6 +139,9 @@ def test_what_is_impossible_comes_with_the_nearest_that_is_not(
     problem = assert_problem(asked(caller, model, "/generate", conditions=conditions), 422, slug)
     relaxation: Any = problem["relaxation"]
     assert relaxation["conditions"] == {"all_of": [], "any_of": [], "none_of": []} | wanted
+    sent, left = (json.dumps(part) for part in (conditions, relaxation["conditions"]))
+    gone = [code for entry in relaxation["dropped"] for code in entry["codes"]]
+    assert gone and all(sent.count(f'"{code}"') == left.count(f'"{code}"') + gone.count(code) for code in gone)
     told = asked(caller, model, conditions=conditions).json()
     assert not told["feasible"] and told["problem"] == problem["detail"] and told["relaxation"] == relaxation
     ready = asked(caller, model, "/generate", conditions=relaxation["conditions"], targets=relaxation["targets"])
