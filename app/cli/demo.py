@@ -81,7 +81,12 @@ def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
     show_report(client.report(plain))
     console.print(f"\nCohort asked for {code}", style="bold")
     show_report(client.report(asked))
-    _show_effect(client, plain, asked, code)
+    try:
+        _show_effect(client, plain, asked, code)
+    except ApiError as error:
+        if error.type != "withheld":
+            raise
+        console.print(str(error), style="yellow", highlight=False)
     paths = []
     for name, job_id in (("unconditional", plain), ("conditioned", asked)):
         paths.append(folder / f"report-{name}.html")

@@ -18,7 +18,8 @@ p { margin: .4rem 0; max-width: 48rem } .soft { color: var(--soft) }
 code { font: .85em ui-monospace, SFMono-Regular, Menlo, monospace; overflow-wrap: anywhere }
 dl.facts { display: flex; flex-wrap: wrap; gap: .25rem 1.75rem; margin: .75rem 0; padding: 0 }
 dl.facts dt { color: var(--soft); font-size: .85rem } dl.facts dd { margin: 0 }
-.verdict { border-left: 6px solid var(--line); background: var(--card); border-radius: 6px; padding: .7rem 1rem; margin: 1rem 0 }
+.verdict { border-left: 6px solid var(--line); background: var(--card); border-radius: 6px;
+  padding: .7rem 1rem; margin: 1rem 0 }
 .verdict p { margin: .15rem 0 } .verdict .level { font-weight: 700 }
 .good { border-color: var(--good); background: var(--good-back) } .good .level, td .good { color: var(--good) }
 .caution { border-color: var(--caution); background: var(--caution-back) }
