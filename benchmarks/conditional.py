@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks import million
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
-from benchmarks._million import measure_each
+from benchmarks._million import measure as million
 from benchmarks._slices import measure_against_truth, measure_slices, slices
 from model_store.vocabulary import Vocabulary
 from worker.engine.config import PRESETS, D3PMConfig, SparseConfig
@@ -309,10 +308,7 @@ def main() -> None:
         fidelity_by_calls(best, train, test, n)
     utility(best, train, test, vocabulary, quick, figures)
     if not arguments.skip_million:
-        with progress_bar("a million through the API") as advance:
-            measured = measure_each(list(million.QUICK if quick else million.FULL), 2, best, advance)
-        show("cohorts through the API, 2 workers", *million.table(measured))
-        million.add_figures(figures, measured[-1])
+        million(figures, quick)
     print(f"{time.perf_counter() - started:.0f} s in all")
     figures.finish(arguments.json)
 
