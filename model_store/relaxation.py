@@ -16,7 +16,7 @@ from model_store.vocabulary import Vocabulary
 
 Field = Literal["all_of", "any_of", "none_of"]
 FIELDS: tuple[Field, ...] = ("all_of", "any_of", "none_of")
-MOST_TRIES = 3_000  # selections of terms that are counted before the search becomes greedy
+MOST_TRIES = 1_100  # selections of terms that are counted before the search becomes greedy: all of ten terms
 
 
 @dataclass(frozen=True)
