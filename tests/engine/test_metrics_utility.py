@@ -51,6 +51,17 @@ def test_the_classifier_learns_from_the_other_codes_only() -> None:
     assert abs(roc_auc_score(truth | x[2000:, 1], without) - 0.5) < 0.1  # its codes are all gone: nothing to learn from
 
 
+def test_leaving_out_codes_too_rare_for_a_leaf_changes_no_score(
+    monkeypatch: pytest.MonkeyPatch, diabetes: Label
+) -> None:
+    real = real_sets()
+    monkeypatch.setattr(classifier, "TREES", 100)
+    fast = trained_scores(real["train"], real["test"], diabetes)
+    assert len(classifier.usable_codes(real["train"])) < len(vocabulary())
+    monkeypatch.setattr(classifier, "usable_codes", lambda train: np.arange(train.n_codes))
+    assert np.array_equal(fast, trained_scores(real["train"], real["test"], diabetes))
+
+
 def test_real_records_are_as_good_as_real_and_independent_ones_worse(diabetes: Label) -> None:
     real = real_sets()
     rng = np.random.default_rng(0)

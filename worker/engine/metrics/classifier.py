@@ -12,6 +12,7 @@ from worker.engine.errors import EngineError
 from worker.engine.records import Records
 
 TREES = 1000
+SMALLEST_LEAF = 20  # LightGBM's default
 SETTINGS = {
     "objective": "binary",
     "learning_rate": 0.05,
@@ -20,6 +21,7 @@ SETTINGS = {
     "lambda_l2": 0.5,  # reg_lambda
     "scale_pos_weight": 1,
     "min_data_in_bin": 128,
+    "min_data_in_leaf": SMALLEST_LEAF,
     "verbosity": -1,
     "num_threads": 1,
     # Neither changes the trees. Row-wise histograms visit the codes that are there; LightGBM would find that out by a
@@ -51,10 +53,16 @@ class Label:
 def trained_scores(train: Records, test: Records, label: Label) -> NDArray[np.float64]:
     """Train on `train`; the scores of the test records, (R,)."""
     lightgbm = _lightgbm()
-    features = np.setdiff1d(np.arange(train.n_codes), label.codes)
+    features = np.setdiff1d(usable_codes(train), label.codes)
     data = lightgbm.Dataset(_matrix(train, features), label.of(train).astype(np.float32), free_raw_data=True)
     booster = lightgbm.train(SETTINGS, data, num_boost_round=TREES)
     return np.asarray(booster.predict(_matrix(test, features), num_threads=1))
+
+
+def usable_codes(train: Records) -> NDArray[np.int64]:
+    """The codes that enough training records have for a leaf of their own. LightGBM would drop the others itself, with
+    the same trees, after carrying them through every matrix."""
+    return np.flatnonzero(np.bincount(train.indices, minlength=train.n_codes) >= SMALLEST_LEAF)
 
 
 def _lightgbm() -> Any:
