@@ -6,7 +6,7 @@ from app.access import Reader, Services_
 from app.schemas.answers import PartAnswer, PartsAnswer
 from app.submissions import audit
 from model_store.errors import NotFoundError
-from model_store.repositories import CohortRepository
+from model_store.repositories import CohortRepository, WithholdingRepository
 from model_store.tables import CohortPart
 
 router = APIRouter(tags=["cohorts"])
@@ -35,9 +35,13 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
     responses={200: {"content": {PARQUET: {}}, "description": "columns record_id and code"}},
 )
 def download_cohort_part(job_id: str, number: int, services: Services_, identity: Reader) -> Response:
-    """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort."""
+    """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort.
+
+    A cohort that is to be evaluated gives its parts away only when the evaluation lets it go.
+    """
     with services.database.session_scope() as session:
-        _, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
+        job, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
+        WithholdingRepository(session).check_part(identity.owner, job)
         part = next((part for part in parts if part.number == number), None)
         if part is None or not services.store.exists(str(part.blob)):
             raise NotFoundError("there is no finished part with this number")

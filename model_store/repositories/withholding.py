@@ -34,6 +34,16 @@ class WithholdingRepository:
         if released is None:
             self._check_evaluation(cohort_id)
 
+    def check_part(self, owner: str, job: Job) -> None:
+        """The same for a part of a cohort that may not be finished: asked to be evaluated, it must have been."""
+        if job.state == "succeeded":
+            self.check(owner, job.id)
+        elif job.payload.get("evaluate", True):
+            raise UnevaluatedError(
+                "Parts leave before their cohort only if it was asked for with evaluate=false: "
+                "this one's privacy is not known until it is whole and evaluated."
+            )
+
     def release(self, owner: str, cohort_id: str, reason: str, key_prefix: str | None) -> Release:
         """Let a withheld cohort go; again: the release of that time. ConflictError if nothing ever held it."""
         try:

@@ -108,11 +108,13 @@ def test_another_owners_ids_are_not_found_on_any_route(front: Front, caller: Cal
             body = BODIES.get(path.strip("/"))
             if not named and body is None:
                 continue
-            url = path.format(**ids)
+            url = path.format(**ids, number=0)
             options = {} if body is None else {"json": {k: _filled(v, ids) for k, v in body.items()}}
             answer = stranger.http.request(method.upper(), url, **options)
             assert answer.status_code == 404, (method, path, answer.status_code)
-            missing = stranger.http.request(method.upper(), path.format(**{n: _absent(n) for n in ids}), **options)
+            missing = stranger.http.request(
+                method.upper(), path.format(**{n: _absent(n) for n in ids}, number=0), **options
+            )
             assert missing.status_code == 404
             seen += 1
     assert seen >= 15
@@ -148,7 +150,7 @@ def test_path_tricks_in_every_id(front: Front, caller: Caller, trick: str) -> No
         url = re.sub(r"{\w+}", lambda _: trick, path)
         for method in operations:
             answer = caller.http.request(method.upper(), url)
-            assert answer.status_code in (404, 405), (method, url, answer.status_code)
+            assert answer.status_code in (404, 405, 422), (method, url, answer.status_code)
 
 
 @pytest.mark.parametrize(

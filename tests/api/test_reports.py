@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 from app.report_page import report_page
+from model_store import tables
+from model_store.errors import ConflictError
+from model_store.ids import JOB, new_id
 from model_store.reports import Report, schema_text
-from model_store.repositories import AuditRepository, JobRepository
+from model_store.repositories import AuditRepository, JobRepository, WithholdingRepository
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
 from tests.reporting import small_report
@@ -175,6 +179,30 @@ def test_a_report_that_fails_withholds_its_cohort_until_an_admin_releases_it(fro
 
     caller.report(body(), cohort, privacy="fail", withholds="Worse.")
     assert_problem(download(caller, cohort), 409, "withheld")
+
+
+def test_parts_are_withheld_with_their_cohort(caller: Caller) -> None:
+    """Nor do parts of a cohort that is still being made leave before it is evaluated, if it is to be."""
+    cohort = caller.cohort(PARTS)
+    with caller.front.services.database.session_scope() as session:
+        for state, evaluate in (("running", True), ("running", False), ("failed", True), ("succeeded", True)):
+            job = session.get(tables.Job, cohort)
+            assert job is not None
+            job.state, job.payload = state, job.payload | {"evaluate": evaluate}
+            if state == "succeeded":
+                session.add(withholding_report(caller, cohort))
+                session.flush()
+            check = WithholdingRepository(session).check_part
+            if evaluate:
+                with pytest.raises(ConflictError, match="withheld" if state == "succeeded" else "evaluate=false"):
+                    check(caller.owner, job)
+            else:
+                check(caller.owner, job)
+
+
+def withholding_report(caller: Caller, cohort: str) -> tables.Report:
+    values = {"cohort_job_id": cohort, "owner": caller.owner, "version": 2, "body": body()}
+    return tables.Report(job_id=new_id(JOB), **values, privacy="fail", withholds=WHY)
 
 
 def test_what_is_not_withheld_cannot_be_released(caller: Caller, stranger: Caller) -> None:
