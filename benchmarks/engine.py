@@ -44,20 +44,20 @@ class Case:
 def cases(quick: bool) -> list[Case]:
     """The default preset in full; other noises with its network; the paper's network at a width a CPU can train."""
     fast = PRESETS["fast"].model_dump()
-    shorter = fast | {"training": fast["training"] | {"epochs": 3}}
+    shorter = fast | {"training": fast["training"] | {"epochs": 2}}
     two_state = {"timesteps": 500, "training": shorter["training"] | {"time_sampling": "importance"}}
     small_linformer = {
         "timesteps": 500,
         "denoiser": {"kind": "linformer", "width": 32, "layers": 2, "heads": 4, "projection": 32},
         "training": {"epochs": 1, "batch_size": 128, "learning_rate": 3e-3, "time_sampling": "importance"},
     }
-    small = "width 32, 2 layers, 1 epoch of 20,000 records"
+    small = "width 32, 2 layers, 1 epoch of 10,000 records"
     found = [
         Case(MAIN, fast, note="preset fast"),
-        Case("marginal x sparse", shorter | two_state | {"noise": "marginal"}, 10_000, note="3 epochs"),
-        Case("uniform x sparse", shorter | two_state | {"noise": "uniform"}, 10_000, note="3 epochs"),
+        Case("marginal x sparse", shorter | two_state | {"noise": "marginal"}, 10_000, note="2 epochs"),
+        Case("uniform x sparse", shorter | two_state | {"noise": "uniform"}, 10_000, note="2 epochs"),
         *(
-            Case(f"{noise} x linformer", small_linformer | {"noise": noise}, 1_000, 20_000, 5_000, note=small)
+            Case(f"{noise} x linformer", small_linformer | {"noise": noise}, 1_000, 10_000, 2_000, note=small)
             for noise in ("uniform", "absorbing")
         ),
     ]
