@@ -92,7 +92,7 @@ def _header(report: Report) -> str:
     if report.condition is not None:
         facts["Asked for"] = _condition(report)
         support = report.condition.support_in_training
-        facts["Such training records"] = "too few to show" if support is None else f"{support:,}"
+        facts["Such training records"] = "too few to show" if support is None else f"about {support:,}"
     for target in report.targets:
         facts[f"Share with {' or '.join(target.codes)}"] = f"{target.attained:.1%} ({target.asked:.1%} asked for)"
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())

@@ -20,7 +20,7 @@ from model_store.reports import (
     Pictures,
     Report,
 )
-from model_store.small_cells import shown
+from model_store.small_cells import rounded
 from model_store.vocabulary import Vocabulary
 from worker.engine.conditions import Condition
 from worker.engine.generators import Generator, SampleRequest
@@ -146,8 +146,8 @@ def report_on(subject: Subject, rng: np.random.Generator, watch: Watch = lambda 
 
 
 def support_in_training(condition: Condition, train: Records) -> int | None:
-    """How many training records satisfy it, where that may be shown."""
-    return shown(int(condition.satisfied_by(train).sum()), len(train))
+    """About how many training records satisfy it, where that may be shown: reports on nested conditions exist too."""
+    return rounded(int(condition.satisfied_by(train).sum()), len(train))
 
 
 def _reference(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> Records | None:
