@@ -150,7 +150,7 @@ class Asked(Part):
     all_of: list[str] = Field(default_factory=list)
     any_of: list[list[str]] = Field(default_factory=list)
     none_of: list[str] = Field(default_factory=list)
-    support_in_training: int | None = Field(None, description="real training records, rounded; null where it may not be shown")
+    support_in_training: int | None = Field(None, description="real training records, rounded; null if not to be shown")
 
 
 class AttainedTarget(Part):
