@@ -299,14 +299,14 @@ def main() -> None:
     best, seconds = trained(f"best-{label}", settings, train, arguments.work)
     figures.add("best.train_seconds", seconds, "s")
     n = 512 if quick else RECORDS
-    speed(best, quick, figures)
-    growth(quick)
     slice_quality(best, Records.concatenate([train, test]), vocabulary, quick, figures)
     truth_quality(quick, arguments.work)
     best_quality(best, train, test, n, figures)
     if not quick:
         fidelity_by_calls(best, train, test, n)
     utility(best, train, test, vocabulary, quick, figures)
+    speed(best, quick, figures)
+    growth(quick)
     if not arguments.skip_million:
         million(figures, quick)
     print(f"{time.perf_counter() - started:.0f} s in all")
