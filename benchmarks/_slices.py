@@ -93,25 +93,29 @@ class TruthOutcome:
 
     name: str
     trained_on: int  # training records that satisfy the condition
-    drawn: int
     attainment: float
-    l1: float
-    floor: float  # of as many true records
+    l1: float  # to the second half of as many true records as were trained on
+    floor: float  # of the first half to the second
+    to_truth: float  # of ours to the exact prevalences
+    half_to_truth: float  # of the first half
 
 
 def measure_against_truth(
     generator: Generator, population: SimulatedPopulation, train: Records, chosen: Iterable[Slice]
 ) -> Iterator[TruthOutcome]:
-    """Half as many records as the model has learned from, against the exact prevalences, as for real slices."""
+    """As for real slices, and beside it the distance to the exact prevalences."""
     for one in chosen:
         support = int(one.condition.satisfied_by(train).sum())
         n = max(support // 2, 20)
         _, truth = population.conditional_prevalence(all_of=sorted(one.condition.all_of))
         drawn = generator.sample(SampleRequest(n, 1, one.condition))
-        true = _true_records(population, one.condition, n)
+        ours = drawn.prevalence()
+        true = _true_records(population, one.condition, 2 * n)
+        half, other = (true.take(rows).prevalence() for rows in (np.arange(n), np.arange(n, 2 * n)))
         attained = float(one.condition.satisfied_by(drawn).mean())
-        distance, floor = l1(drawn.prevalence(), truth), l1(true.prevalence(), truth)
-        yield TruthOutcome(one.name, support, n, attained, distance, floor)
+        yield TruthOutcome(
+            one.name, support, attained, l1(ours, other), l1(half, other), l1(ours, truth), l1(half, truth)
+        )
 
 
 def _true_records(population: SimulatedPopulation, condition: Condition, n: int) -> Records:
