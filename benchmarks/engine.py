@@ -51,13 +51,14 @@ def cases(quick: bool) -> list[Case]:
         "denoiser": {"kind": "linformer", "width": 32, "layers": 2, "heads": 4, "projection": 32},
         "training": {"epochs": 1, "batch_size": 128, "learning_rate": 3e-3, "time_sampling": "importance"},
     }
-    small = "width 32, 2 layers, 1 epoch of 10,000 records"
+    short = "2 epochs of 20,000 records"
+    small = "width 32, 2 layers, 1 epoch of 5,000 records"
     found = [
         Case(MAIN, fast, note="preset fast"),
-        Case("marginal x sparse", shorter | two_state | {"noise": "marginal"}, 10_000, note="2 epochs"),
-        Case("uniform x sparse", shorter | two_state | {"noise": "uniform"}, 10_000, note="2 epochs"),
+        Case("marginal x sparse", shorter | two_state | {"noise": "marginal"}, 2_000, 20_000, 5_000, note=short),
+        Case("uniform x sparse", shorter | two_state | {"noise": "uniform"}, 2_000, 20_000, 5_000, note=short),
         *(
-            Case(f"{noise} x linformer", small_linformer | {"noise": noise}, 1_000, 10_000, 2_000, note=small)
+            Case(f"{noise} x linformer", small_linformer | {"noise": noise}, 500, 5_000, 1_000, note=small)
             for noise in ("uniform", "absorbing")
         ),
     ]
