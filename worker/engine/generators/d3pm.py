@@ -33,7 +33,7 @@ from worker.engine.smc import twisted_sample
 from worker.engine.training import Trainer, precision, resolve_device, seeded
 
 STATE_VERSION = 2
-# Network calls for each record: measured in benchmarks.conditional, more calls give no better cohorts.
+# Network calls for each record; docs/decisions/0009 has what more of them bring.
 REVEAL_STEPS = 16
 ANCESTRAL_STEPS = 64
 
