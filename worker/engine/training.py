@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.config import TrainingConfig
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
-from worker.engine.errors import DataError, StateError, TrainingError, TrainingStopped
+from worker.engine.errors import DataError, TrainingError, TrainingStopped
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
 from worker.engine.records import Records
@@ -39,14 +40,6 @@ class Progress:
     epoch: int
     loss: float  # smoothed training loss, nats per record
     held_out: float | None  # newest held-out ELBO, nats per record
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """All that is needed to go on as if nothing had happened: tensors (safetensors-ready) and JSON-ready values."""
-
-    tensors: dict[str, Tensor]
-    values: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -284,41 +277,24 @@ class Trainer:
         """A copy of everything that changes during training."""
         tensors = {"generator": self.generator.get_state()}
         for prefix, group in (("weights", self.weights), ("average", self.average), ("best", self.best)):
-            tensors |= {f"{prefix}/{name}": value.detach().cpu().clone() for name, value in group.items()}
-        for index, state in self.optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser/{index}/{name}": value.cpu().clone() for name, value in state.items()}
-        tensors |= {f"times/{name}": value.clone() for name, value in self.times.state().items()}
+            tensors |= flat(prefix, group)
+        tensors |= flat("optimiser", optimiser_tensors(self.optimiser)) | flat("times", self.times.state())
         return Checkpoint(tensors, {"step": self.step, "loss": self.loss, "seed": self.seed, "curve": list(self.curve)})
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go back to where `checkpoint` was made; the trainer must have been built with the same configuration."""
-        if checkpoint.values["seed"] != self.seed:
-            raise StateError(f"the checkpoint was made with seed {checkpoint.values['seed']}, not {self.seed}")
-        parts: dict[str, dict[str, Tensor]] = {}
-        for key, value in checkpoint.tensors.items():
-            prefix, _, name = key.partition("/")
-            parts.setdefault(prefix, {})[name] = value
-        for name, weight in self.weights.items():
-            saved = parts["weights"].get(name)
-            if saved is None or saved.shape != weight.shape:
-                raise StateError(f"the checkpoint belongs to another network: '{name}' is missing or of another shape")
-        self._load_weights(parts["weights"])
+        checkpoint.require_seed(self.seed)
+        weights, average, best = (checkpoint.part(name) for name in ("weights", "average", "best"))
+        require_same_network(weights, self.weights)
+        self._load_weights(weights)
         # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
-        self.average = {name: parts["average"][name].to(self.device).clone() for name in self.weights}
-        self.best = {name: parts["best"][name].to(self.device).clone() for name in self.weights}
-        self._resume_optimiser(parts.get("optimiser", {}))
-        self.times.load(parts.get("times", {}))
+        self.average = {name: average[name].to(self.device).clone() for name in self.weights}
+        self.best = {name: best[name].to(self.device).clone() for name in self.weights}
+        load_optimiser(self.optimiser, checkpoint.part("optimiser"))
+        self.times.load(checkpoint.part("times"))
         self.generator.set_state(checkpoint.tensors["generator"])
         self.step, self.loss = checkpoint.values["step"], checkpoint.values["loss"]
         self.curve = list(checkpoint.values["curve"])
-
-    def _resume_optimiser(self, saved: dict[str, Tensor]) -> None:
-        state = self.optimiser.state_dict()
-        state["state"] = {}
-        for key, value in saved.items():
-            index, _, name = key.partition("/")
-            state["state"].setdefault(int(index), {})[name] = value
-        self.optimiser.load_state_dict(state)
 
 
 @contextmanager

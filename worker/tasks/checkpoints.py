@@ -9,7 +9,7 @@ from model_store import layout
 from model_store.errors import CorruptError, StoreError
 from model_store.files import read_file, read_manifest, write_folder
 from model_store.repositories import LeaseRepository
-from worker.engine.training import Checkpoint
+from worker.engine.checkpoints import Checkpoint
 from worker.execution import JobRun, patiently
 from worker.tasks.loading import pack_tensors, unpack_tensors
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from worker.engine.checkpoints import Checkpoint
 from worker.engine.conditions import Condition, Target
 from worker.engine.errors import ConfigError
 from worker.engine.records import Records
-from worker.engine.training import Checkpoint, Hooks
+from worker.engine.training import Hooks
 
 # Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
 # production is divided among calls or workers. Changing it changes every cohort.

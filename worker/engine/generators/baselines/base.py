@@ -1,0 +1,250 @@
+"""What the published generators share: how they are trained, averaged, saved, and how they meet conditions.
+
+A baseline is a network (one nn.Module that holds all its parts), a training step and a way to draw records. All the
+rest is here, so that each file beside this one shows what is special about its method and nothing else.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
+from worker.engine.conditions import Condition
+from worker.engine.config import Config
+from worker.engine.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
+from worker.engine.generators.protocol import (
+    Chunk,
+    FitRequest,
+    Generator,
+    SampleProgress,
+    SampleRequest,
+    State,
+    sample_in_chunks,
+)
+from worker.engine.records import Records
+from worker.engine.training import Progress, precision, resolve_device, seeded
+
+STATE_VERSION = 1
+# Rejection gives up on a condition when this many times the asked records were drawn: one in a hundred must meet it.
+MOST_TRIES = 100
+
+
+class BaselineConfig(Config):
+    """What every baseline's training needs; each adds its own, with the published values as defaults."""
+
+    epochs: int = Field(100, ge=1)
+    batch_size: int = Field(256, ge=2)
+    learning_rate: float = Field(1e-3, gt=0)
+    ema_decay: float | None = Field(None, ge=0, lt=1, description="averages the weights; None keeps the last ones")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
+
+
+class Baseline(Generator):
+    """A generator from the literature behind our protocol; conditions are met by throwing rows away."""
+
+    methods = ("rejection",)
+    Settings: ClassVar[type[BaselineConfig]]
+    calls: ClassVar[int] = 1  # of the network for each record
+
+    def __init__(self, settings: Any, n_codes: int, seed: int = 0) -> None:
+        self.settings, self.n_codes = settings, n_codes
+        self.device = torch.device("cpu")
+        self.curve: list[dict[str, float]] = []
+        with seeded(seed):
+            self.network = self.build()
+
+    # --- what each baseline says ---
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """All networks of the method as one module; weights come from torch's global generator."""
+
+    @abstractmethod
+    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimisers, by name, over parameters of `self.network`."""
+
+    @abstractmethod
+    def train_step(
+        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
+    ) -> float:
+        """One step on the records x (B, N) float of 0 and 1; its loss."""
+
+    @abstractmethod
+    def draw(self, rows: int, generator: torch.Generator, steps: int | None) -> Tensor:
+        """New records, (rows, N) of 0 and 1, any dtype. The network is in evaluation mode, without gradients."""
+
+    def prepare(self, train: Records) -> None:
+        """Take statistics of the training records into buffers of the network, where a method needs them."""
+
+    # --- training ---
+
+    @classmethod
+    def fit(cls, request: FitRequest) -> Self:
+        settings = cls.Settings(**request.settings)
+        if len(request.train) == 0 or len(request.train.indices) == 0:
+            raise DataError("there is nothing to learn from: the training records are empty")
+        baseline = cls(settings, request.train.n_codes, request.seed)
+        baseline.to(resolve_device(request.device))
+        baseline.prepare(request.train)
+        _Run(baseline, request).to_the_end()
+        baseline.network.eval()
+        return baseline
+
+    def to(self, device: torch.device) -> None:
+        """Move the networks to a device."""
+        self.device = device
+        self.network.to(device)
+
+    # --- sampling ---
+
+    def steps_of(self, request: SampleRequest) -> int:
+        return self.calls if request.steps is None else request.steps
+
+    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
+        self.network.eval()
+        self.method_of(request)
+        with torch.no_grad(), precision(self.device):
+            return sample_in_chunks(request, self.n_codes, self._draw_chunk, progress)
+
+    def _draw_chunk(self, chunk: Chunk) -> Records:
+        generator = torch.Generator(self.device).manual_seed(chunk.seed)
+        parts, order = [Records.from_sets([], self.n_codes)], [np.empty(0, np.int64)]
+        for rows, condition in chunk.conditions():
+            parts.append(self._meeting(condition, len(rows), chunk.request, generator))
+            order.append(rows)
+        return Records.concatenate(parts).take(np.argsort(np.concatenate(order)))
+
+    def _meeting(
+        self, condition: Condition | None, n: int, request: SampleRequest, generator: torch.Generator
+    ) -> Records:
+        """n records that satisfy the condition: draw, and throw the others away."""
+        kept, found, drawn = [], 0, 0
+        rows = n if condition is None or condition.is_empty else max(n, 256)
+        while found < n:
+            if drawn > MOST_TRIES * max(n, 256):
+                raise ConditionError(
+                    f"'{self.name}' can only throw away records that do not satisfy the condition, and of {drawn:,} "
+                    f"drawn {found:,} did: it is too rare for this generator; 'd3pm' meets it exactly"
+                )
+            records = Records.from_dense(self.draw(rows, generator, request.steps).cpu().numpy())
+            drawn += rows
+            if condition is not None and not condition.is_empty:
+                records = records.take(np.flatnonzero(condition.satisfied_by(records)))
+            kept.append(records)
+            found += len(records)
+        return Records.concatenate([Records.from_sets([], self.n_codes), *kept]).take(np.arange(n))
+
+    # --- at rest ---
+
+    def state(self) -> State:
+        config = {
+            "generator": self.name,
+            "version": STATE_VERSION,
+            "settings": self.settings.model_dump(),
+            "n_codes": self.n_codes,
+            "curve": self.curve,
+        }
+        return State({name: value.detach().cpu() for name, value in self.network.state_dict().items()}, config)
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
+            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
+        baseline = cls(cls.Settings(**state.config["settings"]), int(state.config["n_codes"]))
+        try:
+            baseline.network.load_state_dict(state.tensors)
+        except RuntimeError as error:
+            raise StateError(f"the tensors do not fit the configuration: {error}") from None
+        baseline.curve = list(state.config["curve"])
+        baseline.network.eval()
+        return baseline
+
+
+class _Run:
+    """One training run of a baseline: the order of an epoch depends on (seed, epoch), all else is in the checkpoint."""
+
+    def __init__(self, baseline: Baseline, request: FitRequest) -> None:
+        self.baseline, self.train, self.seed, self.hooks = baseline, request.train, request.seed, request.hooks
+        self.settings = baseline.settings
+        self.optimisers = baseline.optimisers()
+        self.weights = {name: weight for name, weight in baseline.network.named_parameters() if weight.requires_grad}
+        self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.generator = torch.Generator(baseline.device).manual_seed(request.seed)
+        self.batch_size = min(self.settings.batch_size, len(request.train))
+        self.per_epoch = len(request.train) // self.batch_size
+        self.total = self.per_epoch * self.settings.epochs
+        self.step, self.loss = 0, math.nan
+        if request.checkpoint is not None:
+            self._resume(request.checkpoint)
+
+    def to_the_end(self) -> None:
+        """Train; afterwards the network holds the averaged weights, if there are any."""
+        while self.step < self.total:
+            for rows in self._remaining_batches():
+                self._one_step(self.train.take(rows))
+                self._tell_and_save()
+        if self.settings.ema_decay is not None:
+            with torch.no_grad():
+                for name, weight in self.weights.items():
+                    weight.copy_(self.average[name])
+
+    def _remaining_batches(self) -> Iterator[np.ndarray]:
+        epoch, done = divmod(self.step, self.per_epoch)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.train))
+        for batch in range(done, self.per_epoch):
+            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+    def _one_step(self, batch: Records) -> None:
+        self.baseline.network.train()
+        x = torch.from_numpy(batch.to_dense()).to(self.baseline.device)
+        with precision(self.baseline.device), seeded(self.seed, self.step):
+            loss = self.baseline.train_step(x, self.optimisers, self.step, self.total, self.generator)
+        if not math.isfinite(loss):
+            raise TrainingError(f"the loss is {loss} at step {self.step}: try a lower learning_rate")
+        self.step += 1
+        self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
+        if self.settings.ema_decay is not None:
+            decay = min(self.settings.ema_decay, self.step / (self.step + 10))
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
+
+    def _tell_and_save(self) -> None:
+        ended = self.step % self.per_epoch == 0
+        if ended:
+            self.baseline.curve.append({"epoch": self.step // self.per_epoch, "loss": self.loss})
+        if self.hooks.on_progress is not None:
+            epoch = (self.step - 1) // self.per_epoch + 1
+            self.hooks.on_progress(Progress(self.step, self.total, epoch, self.loss, None))
+        stop = self.hooks.should_stop is not None and self.hooks.should_stop()
+        every = self.settings.checkpoint_every
+        due = ended or (every is not None and self.step % every == 0)
+        if self.hooks.on_checkpoint is not None and (due or stop):
+            self.hooks.on_checkpoint(self._checkpoint())
+        if stop:
+            raise TrainingStopped(f"stopped at the caller's request after step {self.step}")
+
+    def _checkpoint(self) -> Checkpoint:
+        tensors = {"generator": self.generator.get_state()}
+        tensors |= flat("network", self.baseline.network.state_dict()) | flat("average", self.average)
+        for name, optimiser in self.optimisers.items():
+            tensors |= flat(f"optimiser/{name}", optimiser_tensors(optimiser))
+        curve = list(self.baseline.curve)
+        return Checkpoint(tensors, {"step": self.step, "loss": self.loss, "seed": self.seed, "curve": curve})
+
+    def _resume(self, checkpoint: Checkpoint) -> None:
+        checkpoint.require_seed(self.seed)
+        network, average = checkpoint.part("network"), checkpoint.part("average")
+        require_same_network(network, self.baseline.network.state_dict())
+        self.baseline.network.load_state_dict(network)
+        self.average = {name: average[name].to(self.baseline.device).clone() for name in self.weights}
+        for name, optimiser in self.optimisers.items():
+            load_optimiser(optimiser, checkpoint.part(f"optimiser/{name}"))
+        self.generator.set_state(checkpoint.tensors["generator"])
+        self.step, self.loss = checkpoint.values["step"], checkpoint.values["loss"]
+        self.baseline.curve = list(checkpoint.values["curve"])
