@@ -66,7 +66,7 @@ def _draw(p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, generator
     """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C)."""
     rare = p.sum(0) < RARE
     present = torch.empty(p.shape, dtype=torch.bool, device=p.device)
-    present[:, rare] = dealt = _deal(p[:, rare].double(), offsets[rare], generator)
+    present[:, rare] = dealt = _deal(p[:, rare], offsets[rare], generator)
     if left is None:
         present[:, ~rare] = _bernoulli(p[:, ~rare], generator)
     else:
@@ -85,12 +85,21 @@ def _deal(p: Tensor, offsets: Tensor, generator: torch.Generator) -> Tensor:
     Walk down the column adding up p; a record is chosen when the sum passes an integer. The walk begins at a random
     record, so that codes with the same offset do not meet in the same records.
     """
-    after = p.cumsum(0)
-    start = torch.randint(len(p), (1, p.shape[1]), generator=generator, device=p.device)
-    skipped = after.gather(0, start) - p.gather(0, start)
-    before_start = torch.arange(len(p), device=p.device).unsqueeze(1) < start
-    walked = after - skipped + after[-1:] * before_start + offsets
-    return walked.floor() > (walked - p).floor()
+    present = torch.zeros(p.shape, dtype=torch.bool, device=p.device)
+    if present.numel() == 0:
+        return present
+    sums = p.T.double().cumsum(1)  # (C, B)
+    total = sums[:, -1:]
+    start = torch.randint(len(p), (len(sums), 1), generator=generator, device=p.device)
+    skipped = sums.gather(1, start) - p.T.gather(1, start)
+    integers = torch.arange(1, int(total.max().ceil()) + 1, device=p.device)
+    walked = integers - offsets.unsqueeze(1)  # where each integer is passed, (C, integers)
+    passed = walked <= total
+    place = skipped + walked
+    rows = torch.searchsorted(sums, torch.where(place > total, place - total, place)).clamp(max=len(p) - 1)
+    codes = torch.arange(len(sums), device=p.device).unsqueeze(1).expand_as(rows)
+    present[rows[passed], codes[passed]] = True
+    return present
 
 
 def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) -> Tensor:

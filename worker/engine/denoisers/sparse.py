@@ -1,15 +1,18 @@
 """Our default denoiser: a record is some ten codes out of a thousand, so pay for those ten."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from worker.engine.config import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, log_odds
-from worker.engine.noise import ABSENT, HIDDEN, PRESENT, Noise
+from worker.engine.noise import HIDDEN, PRESENT, Noise
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
+# With more distinct records in a batch than this, finding the others costs more than reading them.
+MOSTLY_DISTINCT = 0.8
 
 
 class SharedDropout(nn.Module):
@@ -151,7 +154,11 @@ class SparseDenoiser(Denoiser):
 
 
 class SparseReading(Reading):
-    """Reads a record as it is revealed, paying for what is new: sums are updated, and only asked codes have logits."""
+    """Reads a record as it is revealed, paying for what is new.
+
+    Sums are updated, only asked codes have logits, and records of which the same is known are read once: a cohort
+    begins with records that differ in nothing but their size.
+    """
 
     def __init__(self, denoiser: SparseDenoiser, x: Tensor, size: Tensor | None) -> None:
         super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
@@ -162,17 +169,27 @@ class SparseReading(Reading):
         self.is_common = torch.zeros(n, dtype=torch.bool, device=x.device)
         self.is_common[denoiser.common] = True
         self.sum = torch.zeros(len(x), denoiser.absent.out_features, device=x.device)
-        self.pairs = torch.zeros(len(x), n, device=x.device)
         self.present = torch.zeros(len(x), device=x.device)
         self.hidden = torch.full((len(x),), float(n), device=x.device)
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
-        self._take_in(torch.arange(n, device=x.device), x != HIDDEN, x == PRESENT)
+        known = x != HIDDEN
+        self.words, self.key = _keys(known, size)
+        self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
 
     def logits(self, codes: Tensor) -> Tensor:
-        network = self.network
-        share = self.hidden / network.n_codes
-        z = network.trunk(self.sum + network.context(self.present, self.hidden_mass, share, self.left()))
-        return F.linear(z, network.out.weight[codes], network.out.bias[codes]) + self.pairs[:, codes]
+        network, (some, same_as) = self.network, self._distinct()
+        left = self.left()
+        context = network.context(
+            self.present[some],
+            self.hidden_mass[some],
+            self.hidden[some] / network.n_codes,
+            None if left is None else left[some],
+        )
+        z = network.trunk(self.sum[some] + context)
+        logits = F.linear(z, network.out.weight[codes], network.out.bias[codes])
+        if network.pairwise is not None:
+            logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
+        return logits[same_as]
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
         fresh = self.x[:, codes] == HIDDEN
@@ -180,20 +197,25 @@ class SparseReading(Reading):
 
     def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
         """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
-        off = fresh & ~on
-        known = self.x[:, codes]
-        known[on], known[off] = PRESENT, ABSENT
-        self.x[:, codes] = known
+        self.x[:, codes] = torch.where(fresh, on.to(self.x.dtype), self.x[:, codes])  # PRESENT is 1, ABSENT is 0
         common = self.is_common[codes]
-        self.sum.addmm_(off[:, common].float(), self.absent_rows[codes[common]])
+        absent = fresh[:, common] & ~on[:, common]
+        self.sum.addmm_(absent.float(), self.absent_rows[codes[common]])
         rows, columns = on.nonzero(as_tuple=True)
         added = codes[columns]
         self.sum.index_add_(0, rows, self.network.present.weight[added])
-        if self.network.pairwise is not None:
-            self.pairs.index_add_(0, rows, self.network.pairwise.weight[added])
+        self.key.index_add_(0, rows, self.words[added])
         self.present += on.sum(1)
         self.hidden -= fresh.sum(1)
         self.hidden_mass -= fresh.float() @ self.network.prevalence[codes]
+
+    def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
+        """Records that differ in what is known of them, and for each record which of these it is like."""
+        keys, like = self.key.unique(return_inverse=True)
+        if len(keys) > MOSTLY_DISTINCT * len(like):
+            return slice(None), slice(None)
+        rows = torch.arange(len(like), device=like.device)
+        return torch.empty_like(keys).scatter_(0, like, rows), like
 
     def left(self) -> Tensor | None:
         if self.size is None or self.network.remaining is None:
@@ -202,8 +224,22 @@ class SparseReading(Reading):
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        for name in ("sum", "pairs", "present", "hidden", "hidden_mass"):
+        for name in ("sum", "present", "hidden", "hidden_mass", "key"):
             setattr(self, name, getattr(self, name)[rows])
+
+
+def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A random number for each code, (N,), and for what is known of each record at first, (B,).
+
+    Codes are revealed to all records in one order. So two records of which the same was known at first differ only
+    where a code turns out to be present, and adding the numbers of those codes keeps their keys apart.
+    """
+    words = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * known.shape[1] + 1)
+    of_present, of_known, of_size = torch.from_numpy(words).to(known.device).split((known.shape[1], known.shape[1], 1))
+    key = torch.zeros(len(known), dtype=torch.long, device=known.device)
+    if bool(known.any()):
+        key += (known * of_known).sum(1)
+    return of_present, key if size is None else key + size * of_size
 
 
 class PresentCodes:

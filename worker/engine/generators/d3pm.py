@@ -34,7 +34,7 @@ from worker.engine.training import Trainer, precision, resolve_device, seeded
 
 STATE_VERSION = 2
 # Network calls for each record; docs/decisions/0009 has what more of them bring.
-REVEAL_STEPS = 16
+REVEAL_STEPS = 12
 ANCESTRAL_STEPS = 64
 
 
