@@ -112,8 +112,10 @@ def _planned(contender: Contender, train: Records, seconds: float, seed: int) ->
     step = _seconds_per_step(contender, train, batch, seconds, seed)
     steps = max(int(seconds * MARGIN / step), 1)
     per_epoch = max(len(train) // batch, 1)
-    epochs = min(steps // per_epoch, most)
-    plan = Plan(epochs, len(train), step) if epochs else Plan(1, min(steps * batch, len(train)), step)
+    epochs, fewest = min(steps // per_epoch, most), _fewest_epochs(contender)
+    plan = Plan(epochs, len(train), step)
+    if epochs < fewest:
+        plan = Plan(fewest, min(max(steps // fewest, 1) * batch, len(train)), step)
     return plan, _with(contender.settings, epochs=plan.epochs, batch_size=batch)
 
 
@@ -129,8 +131,9 @@ def _seconds_per_step(contender: Contender, train: Records, batch: int, seconds:
 
 def _step_times(contender: Contender, train: Records, batch: int, steps: int, seed: int) -> list[float]:
     """Seconds since the start: 0, and after each of so many steps."""
-    part = subset(train, steps * batch)
-    epochs = math.ceil(steps / max(len(part) // batch, 1))
+    fewest = _fewest_epochs(contender)
+    part = subset(train, math.ceil(steps / fewest) * batch)
+    epochs = max(math.ceil(steps / max(len(part) // batch, 1)), fewest)
     started, times = time.perf_counter(), [0.0]
 
     def note(_: Progress) -> None:
@@ -146,6 +149,13 @@ def _step_times(contender: Contender, train: Records, batch: int, steps: int, se
 def _epochs(settings: dict[str, Any]) -> int | None:
     epochs: int | None = settings.get("training", settings).get("epochs")
     return epochs
+
+
+def _fewest_epochs(contender: Contender) -> int:
+    """A method of two phases may need an epoch for each."""
+    settings = getattr(generator_named(contender.generator), "Settings", None)
+    bounds = [] if settings is None else settings.model_fields["epochs"].metadata
+    return next((int(bound.ge) for bound in bounds if hasattr(bound, "ge")), 1)
 
 
 def _batch(settings: dict[str, Any], n: int) -> int:
@@ -178,36 +188,43 @@ def draw_within(
 ) -> tuple[Records | None, Cell]:
     """n records with the published number of network calls, or with as many as fit into `seconds`."""
     published = generator.steps_of(SampleRequest(n))
-    calls, steps, note = published, None, None
+    steps = None
     if published is not None and published > FEWEST_CALLS:
         rate = _calls_per_second(generator, seconds)
         if n * published / rate > seconds:
-            steps = calls = int(seconds * rate / n)
-            note = f"{calls} of the published {published} network calls, to stay within the budget"
-        if calls is not None and calls < FEWEST_CALLS:
-            hours = n * FEWEST_CALLS / rate / 3600
+            steps = int(seconds * rate / n)
+        if steps is not None and steps < FEWEST_CALLS:
+            time_needed = _duration(n * FEWEST_CALLS / rate)
             return None, {
-                "absent": f"{n:,} records would take {hours:.1f} h even with {FEWEST_CALLS} network calls each",
+                "absent": f"{n:,} records would take {time_needed} even with {FEWEST_CALLS} network calls each",
                 "calls": published,
                 "records_per_second": rate / published,
             }
+    request = SampleRequest(n, seed, steps=steps)
     with timed() as took:
-        records = generator.sample(SampleRequest(n, seed, steps=steps), tell)
+        records = generator.sample(request, tell)
     cell: Cell = {"records": n, "seconds": took[0], "records_per_second": n / took[0]}
-    cell |= {"calls": calls, "calls_published": published}
-    return records, cell | ({} if note is None else {"note": note})
+    cell |= {"calls": generator.steps_of(request), "calls_published": published}
+    if steps is not None:
+        cell["note"] = f"{cell['calls']} of the published {published} network calls, to stay within the budget"
+    return records, cell
 
 
 def _calls_per_second(generator: Generator, seconds: float) -> float:
     """Network calls for single records in a second, from batches that grow until they are large or slow."""
     rate = math.nan
     for rows in PROBE_ROWS:
+        request = SampleRequest(rows, steps=PROBE_CALLS)
         with timed() as took:
-            generator.sample(SampleRequest(rows, steps=PROBE_CALLS))
-        rate = rows * PROBE_CALLS / took[0]
+            generator.sample(request)
+        rate = rows * (generator.steps_of(request) or 1) / took[0]
         if took[0] > PROBE_SHARE * seconds:
             break
     return rate
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} minutes" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
 
 
 def machine() -> Cell:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from benchmarks import paper
 from benchmarks._paper_contenders import ALL, COMMON, OURS, Arena, Contender, arenas, contenders
@@ -39,19 +39,20 @@ class RivalSettings(BaseModel):
 
 
 class Rival(Generator):
-    """A published generator whose steps and network calls take a known time."""
+    """A published generator whose steps and network calls take a known time by a clock of its own."""
 
     name = "rival"
     methods = ("rejection",)
     Settings = RivalSettings
-    step_seconds, call_seconds = 0.002, 0.0
+    step_seconds, call_seconds = 0.02, 0.0
+    clock = 0.0
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         per_epoch = len(request.train) // request.settings["batch_size"]
         total = per_epoch * request.settings["epochs"]
         for step in range(1, total + 1):
-            time.sleep(cls.step_seconds)
+            cls.clock += cls.step_seconds
             if request.hooks.on_progress is not None:
                 request.hooks.on_progress(Progress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
             if request.hooks.should_stop is not None and request.hooks.should_stop():
@@ -59,7 +60,7 @@ class Rival(Generator):
         return cls()
 
     def sample(self, request: SampleRequest, progress: Callable[[int, int], None] | None = None) -> Records:
-        time.sleep(self.call_seconds * request.n * self.steps_of(request))
+        Rival.clock += self.call_seconds * request.n * self.steps_of(request)
         return Records.from_sets([{0}] * request.n, 3)
 
     def steps_of(self, request: SampleRequest) -> int:
@@ -174,32 +175,58 @@ def test_records_and_models_come_back_without_pickle(tmp_path: Path) -> None:
 ROW = Contender("rival", "rival", RivalSettings().model_dump())
 
 
-def test_training_takes_the_budget(rival: type[Rival]) -> None:
+@pytest.fixture
+def _own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: Rival.clock)
+
+
+@pytest.mark.usefixtures("_own_clock")
+def test_training_takes_the_budget() -> None:
     train = Records.from_sets([{0}] * 100, 3)
-    _, cell = train_within(ROW, train, train, seconds=0.6, seed=0)
-    assert 0.3 < cell["seconds"] < 0.9 and cell["records"] == 100  # of whole epochs
-    assert cell["records_seen"] == cell["epochs"] * 100 and 5 < cell["epochs"] < 1000
-    _, short = train_within(Contender("rival", "rival", RivalSettings(epochs=3).model_dump()), train, train, 0.6, 0)
-    assert short["epochs"] == 3  # never more than published
+    _, cell = train_within(ROW, train, train, seconds=60, seed=0)
+    # 95 % of the budget is planned, in whole epochs of 10 steps of 0.02 s
+    assert cell["epochs"] in (284, 285) and cell["seconds"] == pytest.approx(57, abs=0.3)
+    assert cell["records"] == 100 and cell["records_seen"] == 100 * cell["epochs"]
+    assert cell["records_per_second"] == pytest.approx(500)
+    _, short = train_within(Contender("rival", "rival", RivalSettings(epochs=3).model_dump()), train, train, 60, 0)
+    assert short["epochs"] == 3 and short["seconds"] == pytest.approx(0.6)  # never more than published
 
 
-def test_an_epoch_that_does_not_fit_is_cut_to_a_part_of_the_records() -> None:
+@pytest.mark.usefixtures("_own_clock")
+@pytest.mark.parametrize("budget", [10, 0.01])
+def test_an_epoch_that_does_not_fit_is_cut_to_a_part_of_the_records(budget: float) -> None:
     train = Records.from_sets([{0}] * 10_000, 3)
-    _, cell = train_within(ROW, train, train, seconds=0.4, seed=0)
+    _, cell = train_within(ROW, train, train, seconds=budget, seed=0)
+    steps = {10: 475, 0.01: 1}[budget]  # at least one
     assert cell["epochs"] == 1 and cell["of_records"] == 10_000
-    assert 500 < cell["records"] < 3_000 and cell["records_seen"] == cell["records"]
+    assert cell["records"] == pytest.approx(10 * steps, abs=10) and cell["records_seen"] == cell["records"]
 
 
+@pytest.mark.usefixtures("_own_clock")
+def test_a_method_of_two_phases_has_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch, rival: type[Rival]) -> None:
+    class TwoPhases(RivalSettings):
+        epochs: int = Field(1000, ge=2)
+
+    monkeypatch.setattr(rival, "Settings", TwoPhases)
+    train = Records.from_sets([{0}] * 10_000, 3)
+    _, cell = train_within(ROW, train, train, seconds=10, seed=0)
+    assert cell["epochs"] == 2 and cell["records"] == pytest.approx(2_375, abs=10)
+    assert cell["seconds"] == pytest.approx(9.5, rel=0.01)
+
+
+@pytest.mark.usefixtures("_own_clock")
 def test_drawing_makes_fewer_calls_or_none_at_all(monkeypatch: pytest.MonkeyPatch, rival: type[Rival]) -> None:
-    records, cell = draw_within(rival(), 100, 10.0, 0)
-    assert records is not None and cell["calls"] == 1000 and "note" not in cell
-    monkeypatch.setattr(rival, "call_seconds", 1e-4)
-    records, cell = draw_within(rival(), 100, 1.0, 0)  # 1,000 calls for each would take 10 s
-    assert records is not None and 40 < cell["calls"] <= 105 and "1000 network calls" in cell["note"]
-    records, cell = draw_within(rival(), 100, 0.1, 0)
+    monkeypatch.setattr(rival, "call_seconds", 1e-3)
+    records, cell = draw_within(rival(), 100, 200.0, 0)
     assert (
-        records is None and "would take" in cell["absent"] and cell["records_per_second"] == pytest.approx(10, rel=0.3)
+        records is not None and cell["calls"] == 1000 and cell["seconds"] == pytest.approx(100) and "note" not in cell
     )
+    records, cell = draw_within(rival(), 100, 50.0, 0)
+    assert records is not None and cell["calls"] in (499, 500) and "published 1000 network calls" in cell["note"]
+    assert cell["seconds"] == pytest.approx(50, rel=0.01)
+    records, cell = draw_within(rival(), 10_000, 50.0, 0)  # five calls for each would fit
+    assert records is None and "would take 2.7 minutes" in cell["absent"]
+    assert cell["records_per_second"] == pytest.approx(1) and cell["calls"] == 1000
 
 
 # ---- who is compared
