@@ -35,6 +35,7 @@ SIMULATED = "simulated"
 HOLDOUT_SHARE = 0.05
 QUICK_MINUTES = 0.01
 RESULTS = Path("docs/results")
+WORK = Path(tempfile.gettempdir()) / "ehr-d3pm-paper"
 # Seconds a cell takes, until one of its kind has been timed; training and sampling are bounded by the budget.
 GUESSED_SECONDS = {"fidelity": 20.0, "utility": 6.0, "guided": 30.0, "pool": 10.0, "augmentation": 4.0, "privacy": 30.0}
 
@@ -69,8 +70,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--budget", type=float, default=3.0, metavar="MINUTES", help="training time of each generator")
-    work = Path(tempfile.gettempdir()) / "ehr-d3pm-paper"
-    parser.add_argument("--work", type=Path, default=work, metavar="DIR", help="cells, models and cohorts; %(default)s")
+    parser.add_argument("--work", type=Path, metavar="DIR", help=f"cells, models and cohorts; default: {WORK}")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"tables and pictures; default: {RESULTS}/DATA")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report-only", action="store_true", help="read the finished cells and make nothing")
@@ -83,7 +83,9 @@ def _bench(arguments: argparse.Namespace) -> Bench:
     minutes = QUICK_MINUTES if quick else arguments.budget
     # The name decides what may be attacked: a link by another name does not change it.
     data = SIMULATED if arguments.data is None else arguments.data.resolve().name
-    store = Store.of(arguments.work, data, minutes, arguments.seed, quick)
+    # A quick look shall see that it runs, so it finds nothing done.
+    work = arguments.work or (Path(tempfile.mkdtemp(prefix="ehr-d3pm-paper-")) if quick else WORK)
+    store = Store.of(work, data, minutes, arguments.seed, quick)
     return Bench(store, data, minutes, arguments.seed, quick, lambda: _load(arguments.data, quick))
 
 
