@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from app.report_page.svg import Mark
 from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
 from benchmarks._paper_measure import AREAS, FIDELITY, REAL
-from benchmarks._paper_plan import ALONE, RAREST, Bench, plan, rows_of
-from benchmarks._paper_store import Cell
+from benchmarks._paper_plan import ALONE, RAREST, RUN, Bench, plan, rows_of
+from benchmarks._paper_store import Cell, Store
 from benchmarks._paper_svg import Curve, dot_plot, panels
 from benchmarks._paper_tables import (
     AREA_NAMES,
@@ -35,6 +36,15 @@ def write_results(bench: Bench, out: Path, figures: Sequence[dict[str, Any]], mi
     (out / "results.md").write_text(page(bench, figures, missing, list(images)), encoding="utf-8")
     kept = {"run": bench.facts, "figures": list(figures), "missing": list(missing), "cells": _cells(bench)}
     (out / "results.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def unpacked(results: Path, bench: Bench, folder: Path) -> Bench:
+    """The run that a results.json was written from, its cells in `folder`."""
+    kept = json.loads(results.read_text(encoding="utf-8"))
+    store, facts = Store(folder), kept["run"]
+    for name, cell in (kept["cells"] | {RUN: facts}).items():
+        store.write(name, cell)
+    return replace(bench, store=store, minutes=facts["minutes"], seed=facts["seed"])
 
 
 def _cells(bench: Bench) -> dict[str, Cell]:

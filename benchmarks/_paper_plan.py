@@ -74,7 +74,7 @@ class Bench:
         return loaded
 
     def begin(self, facts: Cell) -> None:
-        """Note what the tables are about, and keep the split for the processes that train."""
+        """Note what the tables are about, if no earlier run has."""
         if not self.store.has(RUN):
             notes = {"data": self.data, "fingerprint": fingerprint(self.arenas)} | facts
             labels = {name: [label.name for label in arena.labels] for name, arena in self.arenas.items()}

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks._harness import Figures, console, load_long, options, show, subset
 from benchmarks._paper_contenders import Arena, arenas
-from benchmarks._paper_pages import write_results
+from benchmarks._paper_pages import unpacked, write_results
 from benchmarks._paper_plan import RUN, Bench, plan
 from benchmarks._paper_store import Store, Task
 from benchmarks._paper_tables import tables
@@ -43,9 +43,10 @@ GUESSED_SECONDS = {"fidelity": 20.0, "utility": 6.0, "guided": 30.0, "pool": 10.
 def main() -> None:
     arguments = _arguments()
     bench = _bench(arguments)
-    if arguments.report_only and not bench.store.has(RUN):
-        sys.exit(f"there are no cells in {bench.store.folder}")
-    if not arguments.report_only:
+    out = arguments.out or (bench.store.folder / "results" if bench.quick else RESULTS / bench.data)
+    if arguments.report_only:
+        bench = _finished(bench, out)
+    else:
         command = shlex.join(["python", "-m", "benchmarks.paper", *_without_places(arguments)])
         sizes = vars(bench.sizes)
         bench.begin({"minutes": bench.minutes, "seed": bench.seed, "command": command, "machine": machine()} | sizes)
@@ -58,13 +59,23 @@ def main() -> None:
             results.add(name, value, unit)
     except MissingCellsError as error:
         missing = error
-    out = arguments.out or (bench.store.folder / "results" if bench.quick else RESULTS / bench.data)
     write_results(bench, out, results.rows, [] if missing is None else missing.names)
     console.print(f"written to {out}")
     partial = arguments.quick or arguments.only is not None  # asked not to finish
     if missing is not None and (arguments.report_only or not partial):
         sys.exit(str(missing))
     results.finish(arguments.json)
+
+
+def _finished(bench: Bench, out: Path) -> Bench:
+    """The run whose cells are in the work folder or, where that has none, in the results that were written from it."""
+    if bench.store.has(RUN):
+        return bench
+    results = out / "results.json"
+    if not results.exists():
+        sys.exit(f"there are no cells in {bench.store.folder}, and no {results}")
+    console.print(f"no cells in {bench.store.folder}: reading those of {results}")
+    return unpacked(results, bench, Path(tempfile.mkdtemp(prefix="ehr-d3pm-paper-")))
 
 
 def _arguments() -> argparse.Namespace:

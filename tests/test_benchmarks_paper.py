@@ -391,6 +391,12 @@ def test_missing_cells_are_named_and_nothing_is_invented(
     paper.main()
     assert {"name": "wins.fidelity", "value": 4.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
     figures_file.unlink()
+    written = (out / "results.md").read_text()
+    monkeypatch.setattr(sys, "argv", [*asked, "--work", str(tmp_path / "elsewhere")])
+    paper.main()  # from the cells that the results have kept
+    assert figures_file.exists() and (out / "results.md").read_text() == written
+    figures_file.unlink()
+    monkeypatch.setattr(sys, "argv", asked)
     (run.store.folder / "utility" / "all-codes" / "rival" / "diabetes.json").unlink()
     with pytest.raises(MissingCellsError, match="1 cells are not finished: utility/all codes/rival/diabetes"):
         figures(run)
