@@ -83,5 +83,5 @@ def arenas(train: Records, holdout: Records, test: Records, labels: list[Label])
         for label in labels
         if all(code in place for code in label.codes)
     ]
-    cut = [columns(records, common) for records in (train, holdout, test)]
+    cut = (columns(train, common), columns(holdout, common), columns(test, common))
     return {ALL: Arena(ALL, train, holdout, test, tuple(labels)), COMMON: Arena(COMMON, *cut, tuple(inside))}

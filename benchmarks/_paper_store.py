@@ -80,11 +80,9 @@ class Store:
         return from_state(State(load_file(self._path(name, "safetensors")), config))
 
     def save_records(self, name: str, records: Records) -> None:
-        arrays = {"indptr": records.indptr, "indices": records.indices, "n_codes": np.array(records.n_codes)}
-
         def write(path: Path) -> None:
             with path.open("wb") as file:  # given a path, numpy would add a suffix
-                np.savez_compressed(file, **arrays)
+                np.savez_compressed(file, indptr=records.indptr, indices=records.indices, n_codes=records.n_codes)
 
         self._whole(self._path(name, "npz"), write)
 
