@@ -18,11 +18,11 @@ svg { --ink: #16212c; --soft: #51606e; --grid: #e3e8ed; --back: #ffffff;
 .floor { stroke: var(--c1); stroke-width: 2; stroke-dasharray: 5 4 } text.floor { stroke: none; fill: var(--c1) }
 """ + "".join(
     f".k{k} {{ stroke: var(--c{k}); fill: var(--c{k}) }} path.k{k} {{ fill: none; stroke-width: 2 }} "
-    f".band.k{k} {{ stroke: none; fill-opacity: .15 }} text.k{k} {{ stroke: none }}\n"
+    f"path.band.k{k} {{ stroke: none; fill: var(--c{k}); fill-opacity: .15 }} text.k{k} {{ stroke: none }}\n"
     for k in range(4)
 )
 WIDTH, ROW, TOP, BOTTOM, NAMES, RIGHT = 560, 22, 34, 40, 170, 16
-PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, LEGEND = 300, 230, 48, 40
+PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, LEGEND, LEGEND_WIDTH = 300, 230, 48, 40, 460
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def dot_plot(title: str, rows: Sequence[tuple[str, Mark, bool]], line: float | N
 def panels(title: str, parts: Sequence[tuple[str, Sequence[Curve]]], x_name: str, across: int = 3) -> str:
     """Small charts side by side, each with its own scale, with one legend for all."""
     down = ceil(len(parts) / across)
-    wide, high = PANEL_WIDTH * min(across, max(len(parts), 1)), TOP + PANEL_HEIGHT * down + LEGEND
+    wide, high = max(PANEL_WIDTH * min(across, len(parts)), LEGEND_WIDTH), TOP + PANEL_HEIGHT * down + LEGEND
     shapes = [f'<text class="title" x="8" y="18">{escape(title)}</text>']
     for position, (name, curves) in enumerate(parts):
         x, y = PANEL_WIDTH * (position % across), TOP + PANEL_HEIGHT * (position // across)
