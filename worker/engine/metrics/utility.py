@@ -50,7 +50,7 @@ def predict_label(
 ) -> LabelResult:
     """AUROC and AUPRC on test of a classifier trained on `synth` and of one trained on as many real records."""
     real = sampled(train, len(synth), rng)
-    found = _areas(label, {"value": synth, "real": real}, test, rng, fit)
+    found = areas(label, {"value": synth, "real": real}, test, rng, fit)
     if len(real) < len(synth):
         note = "all training records: there are fewer of them than synthetic ones"
         found["real"] = {name: measured.noting(note) for name, measured in found["real"].items()}
@@ -72,24 +72,21 @@ def augment_label(
     arms: dict[str, Records | None] = {"real": start, "real + real": Records.concatenate([start, more])}
     for name, records in synthetic.items():
         arms[name] = None if records is None else Records.concatenate([start, sampled(records, AUGMENTED, rng)])
-    found = _areas(label, {name: each for name, each in arms.items() if each is not None}, test, rng, fit)
+    found = areas(label, {name: each for name, each in arms.items() if each is not None}, test, rng, fit)
     missing = _absent("this report has no such records")
     return Augmentation(label, {name: found.get(name, missing) for name in arms})
 
 
-def measurable(label: Label, sets: Sequence[Records]) -> str | None:
-    """Why the label cannot be learned from or tested on these records, or None."""
-    for records in sets:
-        there = int(label.of(records).sum())
-        if min(there, len(records) - there) < SMALLEST_CLASS:
-            return f"fewer than {SMALLEST_CLASS} records have it, or are without it"
-    return None
-
-
-def _areas(
-    label: Label, trains: Mapping[str, Records], test: Records, rng: np.random.Generator, fit: Fit
+def areas(
+    label: Label,
+    trains: Mapping[str, Records],
+    test: Records,
+    rng: np.random.Generator,
+    fit: Fit = trained_scores,
 ) -> dict[str, dict[str, Measurement]]:
     """Both areas after training on each of `trains`, tested on the same bootstraps.
+
+    The same `rng` draws the same bootstraps, so that classifiers of several calls can be compared.
 
     Two trainings run at a time, with one thread each: LightGBM's own threads wait for each other at every node of
     every tree, which costs more than it gains and, when the cores are shared, twenty times as much.
@@ -108,6 +105,15 @@ def _areas(
         else:
             found[name] = {m.name: _with_interval(AREAS[m.name], truth, scores[name], draws) for m in UTILITY}
     return found
+
+
+def measurable(label: Label, sets: Sequence[Records]) -> str | None:
+    """Why the label cannot be learned from or tested on these records, or None."""
+    for records in sets:
+        there = int(label.of(records).sum())
+        if min(there, len(records) - there) < SMALLEST_CLASS:
+            return f"fewer than {SMALLEST_CLASS} records have it, or are without it"
+    return None
 
 
 def _with_interval(

@@ -1,0 +1,87 @@
+"""Who is compared: every generator this engine has, each with its published settings, and the records they see."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from worker.engine.config import PRESETS
+from worker.engine.generators import GENERATORS
+from worker.engine.metrics.air import columns
+from worker.engine.metrics.classifier import Label
+from worker.engine.records import Records
+
+OURS = "d3pm"
+PAPER = "d3pm paper-mimic"
+YARDSTICK = "independent"
+ALL, COMMON = "all codes", "100 codes"
+N_COMMON = 100
+# Published for tables with few columns: compared on the most common codes, beside ours and the yardstick on the same.
+LOW_DIMENSIONAL = ("tabsyn",)
+BERNOULLI = {"binarise": "bernoulli"}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row of the tables."""
+
+    name: str
+    generator: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    weights_of: str | None = None  # draws with the weights that another row has trained
+    redrawn: dict[str, Any] = field(default_factory=dict)  # settings that differ from those when drawing
+
+    @property
+    def published(self) -> bool:
+        """Whether it is a baseline from the literature: neither ours, nor the paper's network, nor the yardstick."""
+        return self.generator not in (OURS, YARDSTICK)
+
+    @property
+    def trained_as(self) -> str:
+        return self.weights_of or self.name
+
+
+@dataclass(frozen=True)
+class Arena:
+    """The records that some contenders learn from and are tested on."""
+
+    name: str
+    train: Records
+    holdout: Records
+    test: Records
+    labels: tuple[Label, ...]
+
+
+def contenders(arena: str, quick: bool = False) -> list[Contender]:
+    """The rows of an arena, ours first. The paper's network is too slow for a quick look."""
+    ours = Contender(OURS, OURS, PRESETS["fast"].model_dump())
+    paper = [] if quick else [Contender(PAPER, OURS, PRESETS["paper-mimic"].model_dump())]
+    yardstick = Contender(YARDSTICK, YARDSTICK)
+    names = [generator.name for generator in GENERATORS if generator.name not in (OURS, YARDSTICK)]
+    if arena == COMMON:
+        low = [row for name in names if name in LOW_DIMENSIONAL for row in _published(name)]
+        return [ours, yardstick, *low] if low else []
+    high = [row for name in names if name not in LOW_DIMENSIONAL for row in _published(name)]
+    return [ours, *paper, yardstick, *high]
+
+
+def _published(name: str) -> list[Contender]:
+    """A baseline, and the same network with its probabilities drawn instead of rounded where it would round."""
+    settings = next(generator for generator in GENERATORS if generator.name == name).Settings  # type: ignore[attr-defined]
+    rows = [Contender(name, name, settings().model_dump())]
+    if "binarise" in settings.model_fields:
+        rows.append(Contender(f"{name} bernoulli", name, rows[0].settings, weights_of=name, redrawn=BERNOULLI))
+    return rows
+
+
+def arenas(train: Records, holdout: Records, test: Records, labels: list[Label]) -> dict[str, Arena]:
+    """All codes, and the most common ones alone with the labels that lie among them."""
+    common = np.argsort(-train.prevalence(), kind="stable")[:N_COMMON]
+    place = {int(code): position for position, code in enumerate(common)}
+    inside = [
+        Label(label.name, tuple(place[code] for code in label.codes))
+        for label in labels
+        if all(code in place for code in label.codes)
+    ]
+    cut = (columns(train, common), columns(holdout, common), columns(test, common))
+    return {ALL: Arena(ALL, train, holdout, test, tuple(labels)), COMMON: Arena(COMMON, *cut, tuple(inside))}

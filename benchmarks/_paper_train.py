@@ -1,0 +1,235 @@
+"""Training and drawing within a budget of wall-clock time, the same for every generator."""
+
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks._harness import peak_rss_gib, subset, timed
+from benchmarks._paper_contenders import Contender
+from benchmarks._paper_store import Cell, Store
+from worker.engine.errors import EngineError, TrainingStopped
+from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
+from worker.engine.records import Records
+from worker.engine.training import Hooks, Progress
+
+TRIAL_STEPS, WARM_UP = 24, 2
+TRIAL_SHARE = 0.1  # of the budget: a trial of a slow network has fewer steps
+MARGIN = 0.95  # of the budget is planned: held-out evaluations and averages take the rest
+LARGEST_AUTOMATIC_BATCH, SMALLEST_AUTOMATIC_BATCH = 512, 64
+PROBE_CALLS, PROBE_ROWS, PROBE_SHARE = 4, (4, 64, 1024), 0.01
+FEWEST_CALLS = 16  # of the network for a record: as many as ours makes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fits into the budget."""
+
+    epochs: int
+    records: int  # of the training records, where not even one pass over all of them fits
+    step_seconds: float | None
+
+
+# ---- training
+
+
+def train_apart(folder: Path, split: str, contender: Contender, name: str, seconds: float, seed: int) -> Cell:
+    """Train in a process of its own, so that its peak of memory is the training's, and keep the model as `name`."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_in_process, args=(sender, folder, split, contender, name, seconds, seed)
+    )
+    process.start()
+    sender.close()  # ours; the process that ends closes the last one
+    try:
+        cell: Cell = receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"training {contender.name} ended with exit code {process.exitcode}") from None
+    process.join()
+    return cell
+
+
+def _in_process(
+    sender: Any, folder: Path, split: str, contender: Contender, name: str, seconds: float, seed: int
+) -> None:
+    store = Store(folder)
+    train, holdout = (store.load_records(f"{split}/{part}") for part in ("train", "holdout"))
+    generator, cell = train_within(contender, train, holdout, seconds, seed)
+    if generator is not None:
+        store.save_model(name, generator)
+    sender.send(cell | {"peak_gib": _own_peak_gib()})
+
+
+def train_within(
+    contender: Contender, train: Records, holdout: Records, seconds: float, seed: int
+) -> tuple[Generator | None, Cell]:
+    """The generator trained for about `seconds`, and what it took; None and the reason if it cannot be trained."""
+    try:
+        plan, settings = _planned(contender, train, seconds, seed)
+        part = subset(train.take(np.random.default_rng(seed).permutation(len(train))), plan.records)
+        several = holdout if plan.epochs > 1 else None  # one pass has no better epoch to go back to
+        steps = 0
+
+        def count(_: Progress) -> None:
+            nonlocal steps
+            steps += 1
+
+        with timed() as took:
+            request = FitRequest(part, several, settings, seed, hooks=Hooks(on_progress=count))
+            generator = generator_named(contender.generator).fit(request)
+    except EngineError as error:
+        return None, {"absent": f"training failed: {error}"}
+    seen = steps * _batch(settings, len(part)) if steps else len(part)
+    return generator, {
+        "budget_seconds": seconds,
+        "seconds": took[0],
+        "epochs": plan.epochs,
+        "epochs_published": _epochs(contender.settings),
+        "records": len(part),
+        "of_records": len(train),
+        "records_seen": seen,
+        "records_per_second": seen / took[0],
+        "step_seconds": plan.step_seconds,
+        "parameters": sum(tensor.numel() for tensor in generator.state().tensors.values()),
+    }
+
+
+def _planned(contender: Contender, train: Records, seconds: float, seed: int) -> tuple[Plan, dict[str, Any]]:
+    """How many epochs fit, found by a trial, and the settings that say so."""
+    most = _epochs(contender.settings)
+    if most is None:  # nothing is trained by steps
+        return Plan(1, len(train), None), contender.settings
+    batch = _batch(contender.settings, len(train))
+    step = _seconds_per_step(contender, train, batch, seconds, seed)
+    steps = max(int(seconds * MARGIN / step), 1)
+    per_epoch = max(len(train) // batch, 1)
+    epochs, fewest = min(steps // per_epoch, most), _fewest_epochs(contender)
+    plan = Plan(epochs, len(train), step)
+    if epochs < fewest:
+        plan = Plan(fewest, min(max(steps // fewest, 1) * batch, len(train)), step)
+    return plan, _with(contender.settings, epochs=plan.epochs, batch_size=batch)
+
+
+def _seconds_per_step(contender: Contender, train: Records, batch: int, seconds: float, seed: int) -> float:
+    """Time a whole small training: a method of several phases passes through all of them in their proportion."""
+    first = _step_times(contender, train, batch, 1, seed)[1]
+    steps = min(int(TRIAL_SHARE * seconds / first), TRIAL_STEPS)
+    if steps <= 2 * WARM_UP:
+        return first
+    times = _step_times(contender, train, batch, steps, seed)[WARM_UP:]
+    return (times[-1] - times[0]) / (len(times) - 1)
+
+
+def _step_times(contender: Contender, train: Records, batch: int, steps: int, seed: int) -> list[float]:
+    """Seconds since the start: 0, and after each of so many steps."""
+    fewest = _fewest_epochs(contender)
+    part = subset(train, math.ceil(steps / fewest) * batch)
+    epochs = max(math.ceil(steps / max(len(part) // batch, 1)), fewest)
+    started, times = time.perf_counter(), [0.0]
+
+    def note(_: Progress) -> None:
+        times.append(time.perf_counter() - started)
+
+    hooks = Hooks(on_progress=note, should_stop=lambda: len(times) > steps)
+    settings = _with(contender.settings, epochs=epochs, batch_size=batch)
+    with suppress(TrainingStopped):
+        generator_named(contender.generator).fit(FitRequest(part, None, settings, seed, hooks=hooks))
+    return times
+
+
+def _epochs(settings: dict[str, Any]) -> int | None:
+    epochs: int | None = settings.get("training", settings).get("epochs")
+    return epochs
+
+
+def _fewest_epochs(contender: Contender) -> int:
+    """A method of two phases may need an epoch for each."""
+    settings = getattr(generator_named(contender.generator), "Settings", None)
+    bounds = [] if settings is None else settings.model_fields["epochs"].metadata
+    return next((int(bound.ge) for bound in bounds if hasattr(bound, "ge")), 1)
+
+
+def _batch(settings: dict[str, Any], n: int) -> int:
+    asked: int | None = settings.get("training", settings)["batch_size"]
+    automatic = max(min(LARGEST_AUTOMATIC_BATCH, n // 50), SMALLEST_AUTOMATIC_BATCH)
+    return min(automatic if asked is None else asked, n)
+
+
+def _with(settings: dict[str, Any], **training: Any) -> dict[str, Any]:
+    if "training" in settings:
+        return settings | {"training": settings["training"] | training}
+    return settings | training
+
+
+def _own_peak_gib() -> float:
+    """The most memory this process held. What getrusage tells includes the process that started it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**20
+    return peak_rss_gib()
+
+
+# ---- drawing
+
+
+def draw_within(
+    generator: Generator, n: int, seconds: float, seed: int, tell: Callable[[int, int], None] | None = None
+) -> tuple[Records | None, Cell]:
+    """n records with the published number of network calls, or with as many as fit into `seconds`."""
+    published = generator.steps_of(SampleRequest(n))
+    steps = None
+    if published is not None and published > FEWEST_CALLS:
+        rate = _calls_per_second(generator, seconds)
+        if n * published / rate > seconds:
+            steps = int(seconds * rate / n)
+        if steps is not None and steps < FEWEST_CALLS:
+            time_needed = _duration(n * FEWEST_CALLS / rate)
+            return None, {
+                "absent": f"{n:,} records would take {time_needed} even with {FEWEST_CALLS} network calls each",
+                "calls": published,
+                "records_per_second": rate / published,
+            }
+    request = SampleRequest(n, seed, steps=steps)
+    with timed() as took:
+        records = generator.sample(request, tell)
+    cell: Cell = {"records": n, "seconds": took[0], "records_per_second": n / took[0]}
+    cell |= {"calls": generator.steps_of(request), "calls_published": published}
+    if steps is not None:
+        cell["note"] = f"{cell['calls']} of the published {published} network calls, to stay within the budget"
+    return records, cell
+
+
+def _calls_per_second(generator: Generator, seconds: float) -> float:
+    """Network calls for single records in a second, from batches that grow until they are large or slow."""
+    rate = math.nan
+    for rows in PROBE_ROWS:
+        request = SampleRequest(rows, steps=PROBE_CALLS)
+        with timed() as took:
+            generator.sample(request)
+        rate = rows * (generator.steps_of(request) or 1) / took[0]
+        if took[0] > PROBE_SHARE * seconds:
+            break
+    return rate
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} minutes" if seconds < 3600 else f"{seconds / 3600:.1f} hours"
+
+
+def machine() -> Cell:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"cores": cores, "memory_gib": round(memory), "gpu": device, "torch": torch.__version__.split("+")[0]}

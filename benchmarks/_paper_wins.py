@@ -1,0 +1,140 @@
+"""Where our default leads, counted from finished cells alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
+from benchmarks._paper_measure import AREAS, FIDELITY, GUIDED, REAL
+from benchmarks._paper_plan import RAREST, Bench, arm_cells, plan, seeds_of
+from benchmarks._paper_store import Cell
+from worker.engine.metrics import fidelity_metric
+
+DEFINITION = (
+    "Ours leads a fidelity metric when its value is no worse than the floor's, or when no baseline's is better by more "
+    "than half the width of our 95 % interval. It leads an area (AUROC, AUPRC) when no baseline's is larger by more "
+    "than half the width of our interval. It leads *outright* when no baseline's value is better at all. Baselines are "
+    "the published generators with all their variants; `independent` and real records are yardsticks and do not count."
+)
+
+
+class MissingCellsError(Exception):
+    """Cells that the figures are made of are not finished."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{len(names)} cells are not finished: {', '.join(names)}")
+        self.names = list(names)
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Whether ours leads one metric."""
+
+    metric: str
+    leads: bool
+    outright: bool
+
+
+def compare(metric: str, direction: str, ours: Cell, rivals: Sequence[Cell], floor: Cell | None = None) -> Lead:
+    """By the definition above. A rival without a value leads nothing, and ours without one leads nothing either."""
+    if "value" not in ours:
+        return Lead(metric, False, False)
+    sign = 1 if direction == "higher" else -1
+    mine = sign * ours["value"]
+    theirs = [sign * rival["value"] for rival in rivals if "value" in rival]
+    half = (ours["high"] - ours["low"]) / 2
+    at_floor = floor is not None and "value" in floor and mine >= sign * floor["value"]
+    best = max(theirs, default=-np.inf)
+    return Lead(metric, bool(at_floor or mine >= best - half), bool(mine >= best))
+
+
+def require_finished(bench: Bench) -> None:
+    """MissingCellsError unless every cell of the plan is there."""
+    missing = [task.name for task in plan(bench) if not bench.store.has(task.name)]
+    if missing:
+        raise MissingCellsError(missing)
+
+
+def fidelity_leads(bench: Bench, arena: str) -> list[Lead]:
+    """Of the five fidelity metrics."""
+    ours, floor, *rivals = (bench.store.read(f"fidelity/{arena}/{row}") for row in (OURS, REAL, *_rivals(bench, arena)))
+    return [
+        compare(name, fidelity_metric(name).direction, _part(ours, name), [_part(r, name) for r in rivals], floor[name])
+        for name in FIDELITY
+    ]
+
+
+def area_leads(bench: Bench, arena: str, area: str) -> list[Lead]:
+    """Of the diseases, for AUROC or AUPRC."""
+    leads = []
+    for label in bench.facts["labels"][arena]:
+        rows = (OURS, *_rivals(bench, arena))
+        ours, *rivals = (_part(bench.store.read(f"utility/{arena}/{row}/{label}"), area) for row in rows)
+        leads.append(compare(label, "higher", ours, rivals))
+    return leads
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """AUPRC with guided records over AUPRC with as many real ones: geometric mean over seeds and 95 % interval."""
+
+    value: float
+    low: float | None  # one seed has no interval
+    high: float | None
+    seeds: int
+
+
+def guided_over_real(bench: Bench, label: str, added: int) -> Ratio | None:
+    """None where a classifier could not be trained."""
+    logs = []
+    for seed in seeds_of(bench, label):
+        names = {(arm, n): name for arm, n, name in arm_cells(bench, label, seed)}
+        guided, real = (bench.store.read(names[arm, added])["auprc"].get("value") for arm in (GUIDED, REAL))
+        if guided and real:
+            logs.append(np.log(guided / real))
+    if not logs:
+        return None
+    middle = float(np.mean(logs))
+    if len(logs) == 1:
+        return Ratio(float(np.exp(middle)), None, None, 1)
+    half = student.ppf(0.975, len(logs) - 1) * np.std(logs, ddof=1) / np.sqrt(len(logs))
+    return Ratio(float(np.exp(middle)), float(np.exp(middle - half)), float(np.exp(middle + half)), len(logs))
+
+
+def figures(bench: Bench) -> list[tuple[str, float, str]]:
+    """(name, value, unit). MissingCellsError if cells are missing or there is nobody to win against."""
+    require_finished(bench)
+    if not _rivals(bench, ALL):
+        raise MissingCellsError(["(this engine has no published baseline to compare with)"])
+    found = _counted("wins.fidelity", fidelity_leads(bench, ALL), "metrics")
+    for area in reversed(AREAS):
+        found += _counted(f"wins.{area}", area_leads(bench, ALL, area), "diseases")
+    if _rivals(bench, COMMON):
+        found += _counted("wins.fidelity_100_codes", fidelity_leads(bench, COMMON), "metrics")
+    if RAREST in bench.facts["labels"][ALL]:
+        for added in bench.sizes.added:
+            ratio = guided_over_real(bench, RAREST, added)
+            if ratio is not None:
+                name = "augmentation.402_over_real" + ("" if added == bench.sizes.added[0] else f".{added}")
+                found.append((name, ratio.value, "AUPRC, guided over real"))
+    return found
+
+
+def _counted(name: str, leads: Sequence[Lead], unit: str) -> list[tuple[str, float, str]]:
+    of = f"of {len(leads)} {unit}"
+    return [
+        (name, float(sum(lead.leads for lead in leads)), of),
+        (f"{name}_outright", float(sum(lead.outright for lead in leads)), of),
+    ]
+
+
+def _rivals(bench: Bench, arena: str) -> list[str]:
+    return [row.name for row in contenders(arena, bench.quick) if row.published]
+
+
+def _part(cell: Cell, name: str) -> Cell:
+    """One measurement of a cell; a cell that is absent as a whole has none."""
+    part: Cell = cell if "absent" in cell else cell[name]
+    return part
