@@ -3,7 +3,7 @@
 The records of a batch share one random order of the codes, so a call needs logits for the codes of its block only, and
 what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
 
-    blocks   hold equally many expected codes: codes of one block are drawn without knowing of each other
+    blocks   hold equally many expected codes and keep apart what goes together (worker/engine/blocks.py)
     sizes    a block is drawn again until the rest of the record can hold the codes that are left: every record gets
              as many codes as it was to have
     rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the
@@ -13,8 +13,8 @@ what the network has read so far is updated, not read again (see `Reading`). Thr
 import torch
 from torch import Tensor
 
+from worker.engine.blocks import Ties, blocks_of
 from worker.engine.denoisers import Reading
-from worker.engine.errors import ConfigError
 from worker.engine.noise import HIDDEN, PRESENT
 
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
@@ -31,15 +31,16 @@ def deal_offsets(n_codes: int, seed: int, chunk: int) -> Tensor:
 
 @torch.no_grad()
 def reveal_sample(
-    reading: Reading, expected: Tensor, steps: int, offsets: Tensor, generator: torch.Generator
+    reading: Reading, expected: Tensor, ties: Ties, steps: int, offsets: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Reveal every hidden code of the batch in at most `steps` network calls, (B, N) uint8 of 0 and 1.
 
-    `expected` (N,) are the prevalences by which blocks are cut, `offsets` (N,) come from `deal_offsets`.
+    Blocks are made by the prevalences `expected` (N,) and by `ties`; `offsets` (N,) come from `deal_offsets`.
     """
     x_0 = (reading.x == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
-    blocks = _blocks(reading, expected, steps, generator)
+    hidden = (reading.x == HIDDEN).any(0).nonzero().squeeze(1)
+    blocks = blocks_of(hidden, expected, ties, steps, generator)
     for number, codes in enumerate(blocks, start=1):
         p = torch.sigmoid(reading.logits(codes)) * (reading.x[:, codes] == HIDDEN)
         reading.reveal(codes, _draw(p, reading.left(), offsets[codes], number == len(blocks), generator))
@@ -48,18 +49,6 @@ def reveal_sample(
             break
     x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
     return x_0
-
-
-def _blocks(reading: Reading, expected: Tensor, steps: int, generator: torch.Generator) -> list[Tensor]:
-    """The hidden codes in random order, cut into blocks of equally many expected codes."""
-    if steps < 1:
-        raise ConfigError(f"steps must be 1 or more, not {steps}")
-    hidden = (reading.x == HIDDEN).any(0).nonzero().squeeze(1)
-    order = hidden[torch.randperm(len(hidden), generator=generator, device=hidden.device)]
-    cumulative = (expected[order].double() + 1e-6).cumsum(0)
-    shares = torch.arange(1, steps, device=order.device, dtype=torch.float64) / steps
-    cuts = torch.searchsorted(cumulative, shares * cumulative[-1]) if len(order) else shares[:0].long()
-    return [block for block in order.tensor_split(sorted(set(cuts.tolist()))) if len(block)]
 
 
 def _draw(p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, generator: torch.Generator) -> Tensor:

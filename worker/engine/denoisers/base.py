@@ -53,6 +53,11 @@ class Denoiser(nn.Module, ABC):
         """log p(number of codes in a record), (largest size + 1,), or None when the denoiser does not use it."""
         return None
 
+    def given_each(self, codes: Tensor) -> Tensor | None:
+        """P(code | one code is known to be there, nothing else), (M, M) with a row for each known code, or None where
+        asking so many questions would take longer than it helps."""
+        return None
+
     def reading(self, x: Tensor, size: Tensor | None) -> "Reading":
         """How the network reads records (B, N) that are revealed step by step; for noises that reveal."""
         return Reading(self, x, size)

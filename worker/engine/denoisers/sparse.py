@@ -113,6 +113,14 @@ class SparseDenoiser(Denoiser):
             logits = logits + bag.sum_rows(self.pairwise.weight)
         return logits.float(), None if self.size_head is None else self.size_head(z).float() + self.log_sizes
 
+    @torch.no_grad()
+    def given_each(self, codes: Tensor) -> Tensor | None:
+        if not self.noise.reveals:
+            return None
+        x = torch.full((len(codes), self.n_codes), HIDDEN, dtype=torch.uint8, device=codes.device)
+        x[torch.arange(len(codes)), codes] = PRESENT
+        return torch.sigmoid(self.reading(x, None).logits(codes))
+
     def reading(self, x: Tensor, size: Tensor | None) -> Reading:
         return SparseReading(self, x, size)
 

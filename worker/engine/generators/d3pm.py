@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from worker.engine.blocks import Ties
 from worker.engine.conditioning import Starts
 from worker.engine.conditions import Condition
 from worker.engine.config import D3PMConfig
@@ -101,11 +102,17 @@ class D3PMGenerator(Generator):
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.denoiser.eval()
-        draw: Callable[[Chunk], Tensor] = partial(self._draw_exact, starts={})
+        draw: Callable[[Chunk], Tensor]
         if request.asks_for_something and self.method_of(request) == "langevin":
             if request.targets:
                 raise ConfigError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
             draw = self._draw_guided
+        elif self.noise.reveals:
+            with precision(self.device):
+                ties = Ties.seen_by(self.denoiser, self.prevalence.to(self.device))
+            draw = partial(self._draw_revealed, starts={}, ties=ties)
+        else:
+            draw = self._draw_walked
         with precision(self.device):
             return sample_in_chunks(
                 request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
@@ -122,18 +129,13 @@ class D3PMGenerator(Generator):
         guided = request.asks_for_something and self.method_of(request) == "langevin"
         return self.noise.reveals and not guided
 
-    def _draw_exact(self, chunk: Chunk, starts: dict[Condition | None, Starts]) -> Tensor:
-        """Records that satisfy their conditions, or any records where there are none.
+    def _draw_revealed(self, chunk: Chunk, starts: dict[Condition | None, Starts], ties: Ties) -> Tensor:
+        """Records that satisfy their conditions, or any records where there are none, by the fast sampler.
 
         `starts` keeps how records begin under each condition for the chunks to come.
         """
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
-        steps = self.steps_of(chunk.request)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
-        if not self.noise.reveals:
-            for rows, condition in chunk.conditions():
-                x[rows] = self._walk(len(rows), condition, steps, generator)
-            return x
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
         sized = self.denoiser.size_log_prior is not None
         for rows, condition in chunk.conditions():
@@ -144,7 +146,16 @@ class D3PMGenerator(Generator):
                 sizes[rows] = size
         reading = self.denoiser.reading(x, sizes if sized else None)
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
-        return reveal_sample(reading, self.prevalence.to(self.device), steps, offsets, generator)
+        expected, steps = self.prevalence.to(self.device), self.steps_of(chunk.request)
+        return reveal_sample(reading, expected, ties, steps, offsets, generator)
+
+    def _draw_walked(self, chunk: Chunk) -> Tensor:
+        """The same through time, for noises that do not reveal."""
+        generator = torch.Generator(self.device).manual_seed(chunk.seed)
+        x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
+        for rows, condition in chunk.conditions():
+            x[rows] = self._walk(len(rows), condition, self.steps_of(chunk.request), generator)
+        return x
 
     def _walk(self, rows: int, condition: Condition | None, steps: int, generator: torch.Generator) -> Tensor:
         if condition is None or condition.is_empty:

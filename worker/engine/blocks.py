@@ -1,0 +1,88 @@
+"""Which codes the fast sampler reveals together: codes of one block are drawn without knowing of each other.
+
+So blocks hold equally many expected codes, and codes that go together are kept apart. Any division is right for a
+network trained on random masks; this one leaves little unsaid between the codes of a block (docs/decisions/0009).
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from worker.engine.denoisers import Denoiser
+from worker.engine.errors import ConfigError
+
+# Ties are known among this many of the most common codes; rarer ones hardly ever meet.
+MOST_TIED = 512
+SLACK = 0.15  # of a block's expected codes, for the sake of keeping codes apart
+
+
+@dataclass(frozen=True)
+class Ties:
+    """How strongly codes go together according to the network."""
+
+    place: NDArray[np.int64]  # (N,) of each code in `strength`; -1 for rare codes
+    strength: NDArray[np.float64]  # (M, M) |covariance|, 0 with itself
+
+    @classmethod
+    def none(cls, n_codes: int) -> Self:
+        """Nothing is tied to anything."""
+        return cls(np.full(n_codes, -1), np.zeros((0, 0)))
+
+    @classmethod
+    def seen_by(cls, denoiser: Denoiser, prevalence: Tensor) -> Self:
+        """Ask what comes with each of the common codes; nothing is tied where that is too much to ask."""
+        common = prevalence.argsort(descending=True, stable=True)[:MOST_TIED]
+        given = denoiser.given_each(common)
+        if given is None:
+            return cls.none(len(prevalence))
+        place = np.full(len(prevalence), -1)
+        place[common.cpu().numpy()] = np.arange(len(common))
+        p = prevalence[common].double().cpu().numpy()
+        covariance = p[:, None] * (given.double().cpu().numpy() - p)
+        strength = np.abs(covariance + covariance.T) / 2
+        np.fill_diagonal(strength, 0)
+        return cls(place, strength)
+
+
+def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, generator: torch.Generator) -> list[Tensor]:
+    """`codes` (C,) in at most `steps` blocks with about equal sums of `expected` (N,)."""
+    if steps < 1:
+        raise ConfigError(f"steps must be 1 or more, not {steps}")
+    seed = torch.randint(2**62, (1,), generator=generator, device=generator.device)
+    rng = np.random.default_rng(int(seed))
+    order = rng.permutation(codes.cpu().numpy())
+    mass = expected.double().cpu().numpy()[order] + 1e-6
+    place = ties.place[order]
+    tied = place >= 0
+    block = np.empty(len(order), dtype=np.int64)
+    block[tied], room = _apart(mass[tied], ties.strength[:, place[tied]], place[tied], steps, mass.sum() / steps)
+    # The others fill the room that is left, in their random order.
+    middle = mass[~tied].cumsum() - mass[~tied] / 2
+    ends = room.clip(1e-9).cumsum()
+    block[~tied] = np.searchsorted(ends[:-1] * (mass[~tied].sum() / ends[-1]), middle)
+    members = [order[block == number] for number in rng.permutation(steps)]
+    return [torch.from_numpy(each).to(codes.device) for each in members if len(each)]
+
+
+def _apart(
+    mass: NDArray[np.float64], strength: NDArray[np.float64], place: NDArray[np.int64], steps: int, capacity: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """A block for each of the codes, one after the other where it has the weakest ties, and the room that is left.
+
+    A code may stand in a block that is a little over its capacity, or the last codes would have no choice.
+    """
+    block, room = np.empty(len(mass), dtype=np.int64), np.full(steps, capacity)
+    strain = np.zeros((steps, len(mass)))  # of each code, were it in the block
+    rows = strength[place]  # (codes, codes) in the order of `mass`
+    for number, needed in enumerate(mass):
+        fits = room + SLACK * capacity >= needed / 2
+        cost = strain[:, number] - 1e-9 * room  # of equally good blocks the emptiest
+        chosen = np.where(fits, cost, np.inf).argmin() if fits.any() else room.argmax()
+        block[number] = chosen
+        room[chosen] -= needed
+        strain[chosen] += rows[number]
+    return block, room
