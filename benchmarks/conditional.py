@@ -289,6 +289,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="STAGE", help="only some of the stages, by name")
     arguments = parser.parse_args()
     quick, figures = arguments.quick, Figures()
+    work = None if quick else arguments.work  # a quick model must not be taken for a real one
     if arguments.data is not None:
         train, test, vocabulary = load_long(arguments.data)
         label = arguments.data.name
@@ -299,12 +300,12 @@ def main() -> None:
     if quick:
         train, test = subset(train, 2_000), subset(test, 1_000)
     started, everyone = time.perf_counter(), Records.concatenate([train, test])
-    best, seconds = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, arguments.work)
+    best, seconds = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, work)
     figures.add("best.train_seconds", seconds, "s")
     n = 512 if quick else RECORDS
     stages: dict[str, Callable[[], None]] = {
         "slices": lambda: slice_quality(best, everyone, vocabulary, quick, figures),
-        "truth": lambda: truth_quality(quick, arguments.work),
+        "truth": lambda: truth_quality(quick, work),
         "fidelity": lambda: best_quality(best, train, test, n, figures),
         "utility": lambda: utility(best, train, test, vocabulary, quick, figures),
         "speed": lambda: speed(best, quick, figures),

@@ -58,18 +58,18 @@ class Enumerated(Denoiser):
         likelihood = q.expand(len(x_t), -1, -1, -1).gather(-1, chosen).squeeze(-1).prod(-1)  # (B, 64)
         return likelihood * JOINT
 
-    def predict(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def size_log_probability(self, x_known: Tensor) -> Tensor | None:
+        weight = self._posterior(x_known, torch.ones(len(x_known), dtype=torch.long))
+        by_size = torch.zeros(len(x_known), N + 1, dtype=torch.float64).index_add_(1, SIZES, weight)
+        return by_size.log() if self.sized else None
+
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
         weight = self._posterior(x_t, t)
-        by_size = torch.zeros(len(x_t), N + 1, dtype=torch.float64).index_add_(1, SIZES, weight)
         if self.sized and size is not None:
             weight = weight * ((size.unsqueeze(1) == SIZES) | (size.unsqueeze(1) == UNKNOWN_SIZE))
         present, absent = weight @ EVERY.double(), weight @ (1 - EVERY.double())
         # What cannot happen together has no posterior; sampling in large blocks may ask for it.
-        logits = torch.where(present + absent > 0, (present.log() - absent.log()).clamp(-40, 40), -40.0)
-        return logits, by_size.log() if self.sized else None
-
-    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
-        return self.predict(x_t, t, size)[0]
+        return torch.where(present + absent > 0, (present.log() - absent.log()).clamp(-40, 40), -40.0)
 
     @property
     def size_log_prior(self) -> Tensor | None:

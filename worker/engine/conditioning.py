@@ -88,12 +88,10 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
 
 def _size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
     """p(number of codes | what is revealed) for each start, (W, largest size + 1)."""
-    if denoiser.size_log_prior is None:
+    log_p = denoiser.size_log_probability(x) if bool((x != HIDDEN).any()) else denoiser.size_log_prior
+    if log_p is None:
         return None
-    log_p = denoiser.size_log_prior.double().expand(len(x), -1)
-    if denoiser.noise.reveals and bool((x != HIDDEN).any()):
-        _, predicted = denoiser.predict(x, torch.ones(len(x), dtype=torch.long, device=x.device), None)
-        log_p = log_p if predicted is None else predicted.double()
+    log_p = log_p.double().expand(len(x), -1)
     size = torch.arange(log_p.shape[1], device=x.device)
     present, hidden = (x == PRESENT).sum(1, keepdim=True), (x == HIDDEN).sum(1, keepdim=True)
     possible = (size >= present) & (size <= present + hidden)

@@ -1,7 +1,8 @@
 """Training on what a condition shows: one to three present codes and nothing else.
 
 The noise hides codes whether present or not, so a rare code as the only thing known is seldom seen. Here a few present
-codes are picked on purpose, and the network predicts everything else from them, the number of codes included.
+codes are picked on purpose, and the network predicts everything else from them; another network (sizes.py) predicts
+the number of codes.
 """
 
 from dataclasses import dataclass
@@ -63,12 +64,13 @@ class Contexts:
         hidden = (self.x_known == HIDDEN).float().mean(1)
         return (hidden * timesteps).round().long().clamp(1, timesteps)
 
-    def loss(self, logits: Tensor, size_logits: Tensor | None) -> Tensor:
-        """-log p(what is hidden | what is shown) with each hidden thing predicted on its own, (B,) nats."""
+    def loss(self, logits: Tensor) -> Tensor:
+        """-log p(what is hidden | what is shown) with each hidden code predicted on its own, (B,) nats."""
         nll = F.softplus(torch.where(self.x_start == PRESENT, -logits, logits))
         loss = (nll * (self.x_known == HIDDEN)).sum(1)
-        if size_logits is None:
-            return loss
-        target = self.x_start.sum(1).clamp(max=size_logits.shape[1] - 1)
-        size_loss = F.cross_entropy(size_logits, target, reduction="none")
-        return torch.where(self.size_shown, loss, (loss + size_loss) * self.weight)
+        return torch.where(self.size_shown, loss, loss * self.weight)
+
+    def size_loss(self, log_probability: Tensor) -> Tensor:
+        """-log p(number of codes | what is shown), (B,) nats, from the logits of each number."""
+        target = self.x_start.sum(1).clamp(max=log_probability.shape[1] - 1)
+        return F.cross_entropy(log_probability, target, reduction="none") * self.weight

@@ -59,22 +59,25 @@ class Objective(nn.Module):
         self.denoiser, self.noise, self.auxiliary_weight = denoiser, noise, auxiliary_weight
 
     def forward(
-        self, x_start: Tensor, x_t: Tensor, t: Tensor, contexts: Contexts | None
+        self, x_start: Tensor, x_t: Tensor, t: Tensor, contexts: Contexts | None, shown: int
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(L_t, the objective at t, the loss of the contexts), nats per record."""
+        """(L_t, the objective at t, (B,) each; the mean loss of the contexts), nats.
+
+        What a record's other codes are is asked for the first `shown` contexts, how many they are for all of them.
+        """
         size = x_start.sum(1)
-        if contexts is not None:  # in the same call: one more call would cost as much as many more records
-            times = contexts.times(self.noise.timesteps)
-            logits, size_logits = self.denoiser.predict(
-                torch.cat([x_t, contexts.x_known]), torch.cat([t, times]), torch.cat([size, contexts.size])
-            )
-        else:
-            logits, size_logits = self.denoiser.predict(x_t, t, size)
-        rows = len(x_start)
-        l_t, objective = elbo_terms(logits[:rows], self.noise, x_start, x_t, t, self.auxiliary_weight)
         if contexts is None:
-            return l_t, objective, None
-        return l_t, objective, contexts.loss(logits[rows:], None if size_logits is None else size_logits[rows:])
+            return *elbo_terms(self.denoiser(x_t, t, size), self.noise, x_start, x_t, t, self.auxiliary_weight), None
+        some, rows = contexts.share(slice(shown)), len(x_start)
+        logits = self.denoiser(  # in one call: another would cost as much as many more records
+            torch.cat([x_t, some.x_known]),
+            torch.cat([t, some.times(self.noise.timesteps)]),
+            torch.cat([size, some.size]),
+        )
+        l_t, objective = elbo_terms(logits[:rows], self.noise, x_start, x_t, t, self.auxiliary_weight)
+        beside = some.loss(logits[rows:]).sum() / rows
+        size_log_p = self.denoiser.size_log_probability(contexts.x_known)
+        return l_t, objective, beside if size_log_p is None else beside + contexts.size_loss(size_log_p).mean()
 
 
 @dataclass
@@ -154,18 +157,22 @@ class Trainer:
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), self.generator)
         x_t = self.noise.q_sample(x_start, t, self.generator)
-        contexts = self._draw_contexts(x_start)
+        contexts = Contexts.draw(x_start, self.generator) if self.noise.reveals else None
         mine = slice(self.rank, None, self.world)
         with (
             precision(self.device),
             seeded(self.seed, self.step, self.rank),
         ):  # dropout draws from torch's global generator
             l_t, objective, context_loss = self.objective(
-                x_start[mine], x_t[mine], t[mine], None if contexts is None else contexts.share(mine)
+                x_start[mine],
+                x_t[mine],
+                t[mine],
+                None if contexts is None else contexts.share(mine),
+                round(self.config.context_share * len(batch) / self.world),
             )
         loss = (objective / probability[mine]).mean()
         if context_loss is not None:
-            loss = loss + context_loss.sum() / len(l_t)
+            loss = loss + context_loss
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if self.config.gradient_clip is not None:
@@ -175,13 +182,6 @@ class Trainer:
         self._update_average(self.step if settled_for < 0 else settled_for)
         self.times.update(*self._gather(t[mine], l_t))
         self._smooth_loss(float((l_t / probability[mine]).mean().detach()))
-
-    def _draw_contexts(self, x_start: Tensor) -> Contexts | None:
-        """Some records of the batch once more, as a condition shows them; the same number for every process."""
-        rows = round(self.config.context_share * len(x_start) / self.world) * self.world
-        if not self.noise.reveals or rows == 0:
-            return None
-        return Contexts.draw(x_start[:rows], self.generator)
 
     def _gather(self, t: Tensor, l_t: Tensor) -> tuple[Tensor, Tensor]:
         """The times and losses of all processes, so that their time samplers stay the same."""

@@ -31,10 +31,6 @@ class Denoiser(nn.Module, ABC):
         for all, stands for a size that is not revealed yet.
         """
 
-    def predict(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The log-odds of `forward`, and log p(size | x_t) up to a constant, (B, largest size + 1), if predicted."""
-        return self(x_t, t, size), None
-
     def rows_per_call(self, device: torch.device) -> int:
         """How many records one call without gradients should take, so that activations stay within memory and cache."""
         return 1024
@@ -52,6 +48,11 @@ class Denoiser(nn.Module, ABC):
     def size_log_prior(self) -> Tensor | None:
         """log p(number of codes in a record), (largest size + 1,), or None when the denoiser does not use it."""
         return None
+
+    def size_log_probability(self, x_known: Tensor) -> Tensor | None:
+        """log p(number of codes | what is known) up to a constant, (B, largest size + 1), or None as above."""
+        prior = self.size_log_prior
+        return None if prior is None else prior.expand(len(x_known), -1)
 
     def given_each(self, codes: Tensor) -> Tensor | None:
         """P(code | one code is known to be there, nothing else), (M, M) with a row for each known code, or None where

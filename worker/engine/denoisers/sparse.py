@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from worker.engine.config import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, log_odds
 from worker.engine.noise import HIDDEN, PRESENT, Noise
+from worker.engine.sizes import SizeNetwork
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
@@ -89,10 +90,8 @@ class SparseDenoiser(Denoiser):
         self.pairwise = nn.Embedding(n, n) if config.pairwise else None
         if self.pairwise is not None:
             nn.init.zeros_(self.pairwise.weight)
-        self.size_head = nn.Linear(width, len(sizes)) if config.size_first and noise.reveals else None
-        if self.size_head is not None:
-            nn.init.zeros_(self.size_head.weight)
-            nn.init.zeros_(self.size_head.bias)
+        # Only a noise that reveals begins with something known, from which a size could be told.
+        self.sizes = SizeNetwork(n, sizes) if config.size_first and noise.reveals else None
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("log_sizes", torch.log((sizes.double() + 1e-6) / (sizes.double() + 1e-6).sum()).float())
@@ -101,17 +100,19 @@ class SparseDenoiser(Denoiser):
     def size_log_prior(self) -> Tensor | None:
         return None if self.remaining is None else self.log_sizes
 
-    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
-        return self.predict(x_t, t, size)[0]
+    def size_log_probability(self, x_known: Tensor) -> Tensor | None:
+        if self.sizes is None:
+            return super().size_log_probability(x_known)
+        log_p: Tensor = self.sizes(x_known)
+        return log_p
 
-    def predict(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
         evidence = self.noise.evidence(x_t, t)  # (B, N)
         bag = PresentCodes(x_t, evidence, self.out.bias)
-        z = self._read(x_t, t, evidence, bag, size)
-        logits: Tensor = self.out(z) + evidence
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size)) + evidence
         if self.pairwise is not None:
             logits = logits + bag.sum_rows(self.pairwise.weight)
-        return logits.float(), None if self.size_head is None else self.size_head(z).float() + self.log_sizes
+        return logits.float()
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:

@@ -33,7 +33,7 @@ from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
 from worker.engine.training import Trainer, precision, resolve_device, seeded
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 # Network calls for each record; docs/decisions/0009 has what more of them bring.
 REVEAL_STEPS = 12
 ANCESTRAL_STEPS = 64
