@@ -36,7 +36,7 @@ from worker.engine.metrics.utility import UTILITY, augment_label, measurable, pr
 from worker.engine.records import Records
 from worker.evaluation.labels import labels_in
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
-from worker.evaluation.telling import told_attack, told_figure, told_metric, told_verdict
+from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
 from worker.evaluation.verdicts import CRASHED, family_verdict, overall_verdict
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class Subject:
     condition: Condition | None = None
     targets: Sequence[AttainedTarget] = ()
     generator: Generator | None = None  # draws unconditional records and tells how likely a record is
+    effective: float | None = None  # how many independent records it is worth, if records were drawn by weight
     own_data: bool = True  # the model learned from `train` and from nothing else
     labels: Sequence[str] | None = None  # to predict; None is the default diseases
     codes_left_out: int = 0
@@ -181,11 +182,11 @@ def _fidelity(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> F
     told = {}
     for name, result in fidelity(synth, test, train, metric_rng, on_progress).items():
         figures = {"value": result.value, "floor": result.floor, "independent": result.independent}
-        told[name] = told_metric(result.metric, figures, result.verdict, n)
+        told[name] = told_metric(result.metric, figures, result.verdict, n, len(test))
     clock.begin(HELD_OUT_ELBO.name)
     elbo = measure_elbo(_log_loss(subject), test, train, elbo_rng)
     figures = {"value": elbo.value, "floor": elbo.floor, "independent": elbo.independent}
-    told[HELD_OUT_ELBO.name] = told_metric(HELD_OUT_ELBO, figures, elbo.verdict, n)
+    told[HELD_OUT_ELBO.name] = told_metric(HELD_OUT_ELBO, figures, elbo.verdict, n, len(test))
     clock.end()
     return FamilyReport(against=against, metrics=told, verdict=family_verdict(told.values()))
 
@@ -231,7 +232,9 @@ def _all_labels(
         for metric in UTILITY:
             figures = result.measured[metric.name]
             key = f"{metric.name}: {label.name}"
-            told[key] = told_metric(metric, figures, result.verdict(metric), len(subject.cohort), label.name)
+            told[key] = told_metric(
+                metric, figures, result.verdict(metric), len(subject.cohort), len(subject.test), label.name
+            )
         clock.begin("augmentation")
         arms: dict[str, Records | None] = {UNGUIDED: subject.cohort, GUIDED: None}
         if measurable(label, [subject.test, subject.train]) is None:
@@ -262,7 +265,10 @@ def _augmented(
 ) -> AugmentationReport:
     result = augment_label(label, subject.train, subject.test, arms, rng)
     told: dict[str, Figures] = {
-        arm: {name: told_figure(measured, len(subject.cohort)) for name, measured in areas.items()}
+        arm: {
+            name: told_figures(name, {name: measured}, len(subject.cohort), len(subject.test))[name]
+            for name, measured in areas.items()
+        }
         for arm, areas in result.arms.items()
     }
     return AugmentationReport(label=label.name, arms=told)
@@ -274,10 +280,13 @@ def _conditional(
     if subject.condition is None:
         return None
     unseen = Records.concatenate([subject.test, subject.holdout])
-    results = conditional(subject.cohort, subject.condition, unseen, reference, rng, before=clock.begin)
+    results = conditional(
+        subject.cohort, subject.condition, unseen, reference, rng, effective=subject.effective, before=clock.begin
+    )
     clock.end()
+    half = len(subject.inside(unseen)) // 2
     told = {
-        name: told_metric(result.metric, result.measured, result.verdict, len(subject.cohort))
+        name: told_metric(result.metric, result.measured, result.verdict, len(subject.cohort), half)
         for name, result in results.items()
     }
     against = "unseen real records that satisfy the condition, halved"
@@ -339,7 +348,7 @@ def _shown(subject: Subject, reference: Records | None) -> tuple[Pictures, Drill
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
-        inside = RealCounts.of(real, subject.test, subject.everyone)
+        inside = RealCounts.of_slice(real, subject.test, subject.everyone)
         images = pictures(synth, real, inside, subject.vocabulary)
         tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
     bars = guided_bars(subject.cohort, subject.condition, everyone, inside, reference, subject.vocabulary)

@@ -20,6 +20,7 @@ from worker.engine.generators.protocol import (
     SampleProgress,
     SampleRequest,
     State,
+    Weighed,
     sample_in_chunks,
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
@@ -132,7 +133,7 @@ class D3PMGenerator(Generator):
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         if not self.noise.reveals:
             for rows, condition in chunk.conditions():
-                x[rows] = self._walk(len(rows), condition, steps, generator)
+                x[rows] = self._walk(len(rows), condition, steps, generator, chunk.request.weighed)
             return x
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
         sized = self.denoiser.size_log_prior is not None
@@ -146,11 +147,21 @@ class D3PMGenerator(Generator):
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
         return reveal_sample(reading, self.prevalence.to(self.device), steps, offsets, generator)
 
-    def _walk(self, rows: int, condition: Condition | None, steps: int, generator: torch.Generator) -> Tensor:
+    def _walk(
+        self,
+        rows: int,
+        condition: Condition | None,
+        steps: int,
+        generator: torch.Generator,
+        weighed: Weighed | None,
+    ) -> Tensor:
         if condition is None or condition.is_empty:
             return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
         assert isinstance(self.noise, TwoStateNoise)
-        return twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+        x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+        if weighed is not None:
+            weighed.add(rows, effective)
+        return x
 
     def _draw_guided(self, chunk: Chunk) -> Tensor:
         """The paper's guidance: records in which what the condition asks for is more common."""
