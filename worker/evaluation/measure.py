@@ -1,18 +1,13 @@
 """Measure a cohort by every family of metrics and write its report."""
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
 from model_store.errors import JobCancelledError, LeaseLostError
 from model_store.reports import (
-    Asked,
-    AttainedTarget,
     AugmentationReport,
     DrillDown,
     FamilyReport,
@@ -21,9 +16,8 @@ from model_store.reports import (
     Report,
 )
 from model_store.small_cells import rounded
-from model_store.vocabulary import Vocabulary
 from worker.engine.conditions import Condition
-from worker.engine.generators import Generator, SampleRequest
+from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics import FIDELITY, fidelity
@@ -34,8 +28,8 @@ from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
 from worker.engine.metrics.utility import UTILITY, augment_label, measurable, predict_label
 from worker.engine.records import Records
-from worker.evaluation.labels import labels_in
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
+from worker.evaluation.subject import Stopwatch, Subject, Watch
 from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
 from worker.evaluation.verdicts import CRASHED, family_verdict, overall_verdict
 
@@ -43,67 +37,6 @@ log = logging.getLogger(__name__)
 REFERENCE_RECORDS = 5000  # unconditional records drawn beside a conditioned cohort
 GUIDED, UNGUIDED = "real + guided synthetic", "real + unconditional synthetic"
 NOT_ITS_DATA = "the model has not learned from this data set, so its patients cannot be found in the cohort"
-Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A cohort and what it is compared with; all records are in the same vocabulary."""
-
-    cohort: Records
-    vocabulary: Vocabulary
-    train: Records
-    holdout: Records
-    test: Records
-    ids: dict[str, str]  # job_id, cohort_id, model_id, dataset_id
-    asked: Asked | None = None
-    condition: Condition | None = None
-    targets: Sequence[AttainedTarget] = ()
-    generator: Generator | None = None  # draws unconditional records and tells how likely a record is
-    effective: float | None = None  # how many independent records it is worth, if records were drawn by weight
-    own_data: bool = True  # the model learned from `train` and from nothing else
-    labels: Sequence[str] | None = None  # to predict; None is the default diseases
-    codes_left_out: int = 0
-    attack: bool = True  # False for data whose terms forbid attacks
-
-    @cached_property
-    def everyone(self) -> Records:
-        """All real records."""
-        return Records.concatenate([self.train, self.holdout, self.test])
-
-    @cached_property
-    def label_list(self) -> list[Label]:
-        return labels_in(self.vocabulary, self.labels)
-
-    def inside(self, records: Records) -> Records:
-        """The records that satisfy the condition; all if there is none."""
-        if self.condition is None:
-            return records
-        return records.take(np.flatnonzero(self.condition.satisfied_by(records)))
-
-
-@dataclass
-class Stopwatch:
-    """What each metric took, and how many measurements are done."""
-
-    watch: Watch
-    seconds: dict[str, float] = field(default_factory=dict)
-    done: int = 0
-    _name: str | None = None
-    _since: float = field(default_factory=time.perf_counter)
-
-    def begin(self, name: str) -> None:
-        """The measurement before this one has ended."""
-        self.end()
-        self._name = name
-        self.watch(name, self.done)
-
-    def end(self) -> None:
-        now = time.perf_counter()
-        if self._name is not None:
-            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
-            self.done += 1
-        self._name, self._since = None, now
 
 
 def measurements(subject: Subject) -> int:
