@@ -14,7 +14,14 @@ import pytest
 from model_store import layout
 from model_store.blobs import BlobStore, FileStore, S3Store, open_store, sha256_of
 from model_store.bundles import Bundle, load_bundle, save_bundle, zip_bundle
-from model_store.cohorts import cohort_manifest, effective_records, iter_blocks, load_cohort_manifest, pack_part, save_cohort_manifest
+from model_store.cohorts import (
+    cohort_manifest,
+    effective_records,
+    iter_blocks,
+    load_cohort_manifest,
+    pack_part,
+    save_cohort_manifest,
+)
 from model_store.datasets import (
     Csr,
     StoredDataset,
