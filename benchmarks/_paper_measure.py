@@ -15,7 +15,7 @@ from worker.engine.metrics.attacks import AttackSets, sampled
 from worker.engine.metrics.classifier import Label
 from worker.engine.metrics.measurement import Measurement
 from worker.engine.metrics.mir import MIR
-from worker.engine.metrics.utility import areas
+from worker.engine.metrics.utility import Trial
 from worker.engine.records import Records
 
 FIDELITY = {
@@ -66,7 +66,7 @@ def real_cohort(arena: Arena, n: int, seed: int) -> Records:
 
 def utility_of(cohort: Records, label: Label, test: Records, seed: int) -> Cell:
     """AUROC and AUPRC on real test records of a classifier trained on the cohort."""
-    measured = areas(label, {"value": cohort}, test, np.random.default_rng([seed, 2]))["value"]
+    measured = Trial.of(label, {"value": cohort}, test, np.random.default_rng([seed, 2])).areas("value")
     return {name: told(measured[name]) for name in AREAS}
 
 

@@ -23,6 +23,7 @@ from model_store.vocabulary import Vocabulary
 FORMAT, VERSION = "ehr-d3pm cohort", 1
 ROWS_AT_A_TIME = 1 << 16
 BLOCK_RECORDS = 1 << 14
+EFFECTIVE = "effective_records"
 SCHEMA = pa.schema([("record_id", pa.int64()), ("code", pa.dictionary(pa.int32(), pa.string()))])
 
 
@@ -47,12 +48,21 @@ class RecordBlock:
         return RecordBlock(self.first_record + first, indptr - indptr[0], self.indices[indptr[0] : indptr[-1]])
 
 
-def pack_part(first_record: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], codes: Vocabulary) -> bytes:
-    """A part as Parquet bytes; the same records give the same bytes."""
+def pack_part(
+    first_record: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    codes: Vocabulary,
+    effective: float | None = None,
+) -> bytes:
+    """A part as Parquet bytes; the same records give the same bytes. `effective`: how many independent records it is
+    worth, where records were drawn by weight."""
     record = np.repeat(np.arange(first_record, first_record + len(indptr) - 1), np.diff(indptr))
     code = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(codes.codes, pa.string()))
     sink = io.BytesIO()
     table = pa.Table.from_arrays([pa.array(record, pa.int64()), code], schema=SCHEMA)
+    if effective is not None:
+        table = table.replace_schema_metadata({EFFECTIVE: repr(effective)})
     pq.write_table(table, sink, compression="zstd", row_group_size=ROWS_AT_A_TIME)
     return sink.getvalue()
 
@@ -113,6 +123,17 @@ def iter_blocks(store: BlobStore, manifest: dict[str, Any]) -> Iterator[RecordBl
             waiting = waiting.between(BLOCK_RECORDS, len(waiting))
     if waiting is not None and len(waiting):
         yield waiting
+
+
+def effective_records(store: BlobStore, manifest: dict[str, Any]) -> float | None:
+    """How many independent records the cohort is worth; None where none was drawn by weight."""
+    found, weighed = 0.0, False
+    for part in manifest["parts"]:
+        schema = pq.read_schema(io.BytesIO(store.read(part["blob"], part["sha256"])))
+        told = (schema.metadata or {}).get(EFFECTIVE.encode())
+        found += part["n_records"] if told is None else float(told)
+        weighed |= told is not None
+    return found if weighed else None
 
 
 def _block(table: pa.Table, first: int, n: int, positions: dict[str, int]) -> RecordBlock:

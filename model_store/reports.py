@@ -43,8 +43,9 @@ Figures = dict[str, Figure]
 class MetricReport(Part):
     """A metric beside its yardsticks.
 
-    `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records) and
-    `real`. Conditional: `value`, `floor`, `unconditional`. Privacy: `attack`, `control`, `baseline`, `gain`.
+    `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records),
+    `real` and `shortfall` (real minus value, on the same test records). Conditional: `value`, `floor`,
+    `unconditional`. Privacy: `attack`, `control`, `baseline`, `gain`.
     """
 
     name: str

@@ -32,6 +32,11 @@ def rounded(count: int, total: int) -> int | None:
     return max((count + step // 2) // step, 1) * step
 
 
+def to_step(counts: NDArray[np.int64], step: int = ROUNDED_TO) -> NDArray[np.int64]:
+    """Each count rounded to the nearest multiple of the step."""
+    return (counts + step // 2) // step * step
+
+
 def shown_parts(counts: dict[str, int]) -> dict[str, int] | None:
     """Counts that add up to a known total: all of them, or none if any is small (the others would give it away)."""
     return counts if all(shown(count) is not None for count in counts.values()) else None

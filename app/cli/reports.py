@@ -19,7 +19,7 @@ FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
         "condition",
         {"value": "synthetic", "floor": "best possible", "unconditional": "unconditional, codes written in"},
     ),
-    "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real"}),
+    "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"}),
     "privacy": ("privacy", {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain"}),
     "slice_privacy": (
         "privacy of patients with the condition",

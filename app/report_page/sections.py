@@ -26,7 +26,7 @@ TITLES = {
 }
 COLUMNS = {
     "fidelity": {"value": "synthetic", "floor": "best possible", "independent": "independent codes"},
-    "utility": {"value": "trained on synthetic", "real": "trained on real"},
+    "utility": {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"},
     "conditional": {"value": "synthetic", "floor": "best possible", "unconditional": "unconditional, codes written in"},
     "privacy": {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain over control"},
 }

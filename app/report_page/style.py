@@ -45,7 +45,7 @@ svg line.real { stroke: var(--real); stroke-width: 2 } svg line.other { stroke: 
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; font-size: .85rem; margin: 0 0 .25rem; padding: 0;
   list-style: none }
 .legend li::before { content: ""; display: inline-block; width: .75rem; height: .75rem; border-radius: 3px;
-  margin-right: .4rem; background: var(--swatch) }
+  margin-right: .4rem; background: var(--swatch); print-color-adjust: exact; -webkit-print-color-adjust: exact }
 .legend .synthetic { --swatch: var(--synthetic) } .legend .real { --swatch: var(--real) }
 .legend .other { --swatch: var(--other) } .legend .zero::before { background: none; border: 1.5px solid var(--fail) }
 .scroll { overflow-x: auto; margin: .5rem 0 1rem }
@@ -56,11 +56,13 @@ thead th { font-weight: 600; border-bottom: 2px solid var(--line); white-space: 
 tbody th { font-weight: 500; min-width: 12rem } td.number, th.number { text-align: right; white-space: nowrap }
 td small, th small { display: block; color: var(--soft); font-weight: 400 } td.number small { white-space: nowrap }
 @media (max-width: 40rem) { main { padding: 1rem .9rem 3rem } body { font-size: 15px } h1 { font-size: 1.35rem }
-  tbody th { min-width: 15rem } td.number { min-width: 6rem } }
+  tbody th { min-width: 10rem } td.number { min-width: 5.5rem } th, td { padding: .4rem .45rem } }
 @media print { :root { --ink: #000; --soft: #333; --line: #bbb; --back: #fff; --card: #fff; --grid: #ddd;
   --synthetic: #0b5cad; --real: #a34a06; --other: #666; --good: #0c5a2f; --caution: #6d4700; --fail: #98190f;
   --good-back: #fff; --caution-back: #fff; --fail-back: #fff }
   body { font-size: 10.5pt } main { max-width: none; padding: 0 } h2 { margin-top: 1.5rem }
-  tr, .verdict, figure { break-inside: avoid } h2, h3 { break-after: avoid }
-  .figures { grid-template-columns: 1fr 1fr } .scroll { overflow: visible } thead th { white-space: normal } }
+  tr, .verdict, figure { break-inside: avoid } h2, h3, h2 + p, h3 + p, caption, thead { break-after: avoid }
+  .figures { grid-template-columns: 1fr 1fr; align-items: start } .scroll { overflow: visible }
+  table { font-size: 9pt } th, td { padding: .3rem .35rem } tbody th { min-width: 0; width: 38% }
+  thead th, thead th.number { white-space: normal; vertical-align: bottom } }
 """

@@ -100,4 +100,8 @@ def test_it_prints(browser: Browser, served: tuple[str, Any]) -> None:
     )
     assert (ink, back) == ("rgb(0, 0, 0)", "rgb(255, 255, 255)")  # paper is white at night too
     assert len(page.pdf(format="A4")) > 20_000
+    page.set_viewport_size({"width": 718, "height": 1047})  # what margins of a centimetre leave of A4
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718  # paper does not scroll: all columns are on it
+    swatch = "getComputedStyle(document.querySelector('.legend li'), '::before').printColorAdjust"
+    assert page.evaluate(swatch) == "exact"  # browsers leave backgrounds out, and legends with them
     page.context.close()

@@ -1,6 +1,7 @@
 """Conditions and the block sampler, with the exact denoiser of codes few enough to enumerate every record."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from worker.engine.denoisers import UNKNOWN_SIZE, Denoiser, SparseDenoiser
 from worker.engine.errors import ConditionError, ConfigError
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.generators.protocol import CHUNK, Chunk
+from worker.engine.generators.protocol import CHUNK, Chunk, Weighed
 from worker.engine.noise import (
     ABSENT,
     HIDDEN,
@@ -29,7 +30,7 @@ from worker.engine.noise import (
     UniformNoise,
 )
 from worker.engine.reveal import deal_offsets, reveal_sample
-from worker.engine.smc import twisted_sample
+from worker.engine.smc import POPULATION, effective_records, twisted_sample
 
 N = 6
 EVERY = torch.tensor(list(itertools.product([0, 1], repeat=N)), dtype=torch.uint8)  # (64, N)
@@ -308,11 +309,25 @@ def test_twisted_samples_approach_the_conditional_distribution(kind: type[TwoSta
     assert condition is not None
     noise = kind.create(JOINT @ EVERY.double(), 40)
     assert isinstance(noise, TwoStateNoise)
-    x = twisted_sample(Enumerated(noise, False), noise, condition, 6_400, 40, seeded())
+    x, _ = twisted_sample(Enumerated(noise, False), noise, condition, 6_400, 40, seeded())
     expected = truth(condition)
     assert expected[(x.long() * 2 ** torch.arange(N - 1, -1, -1)).sum(1)].min() > 0
     # particles of one population are related, so the noise is that of fewer records
     assert distance(x, expected) < 3 * sampling_noise(expected, 6_400)
+
+
+def test_effective_records_are_those_of_kish_and_copies_count_once() -> None:
+    weight = torch.rand(2 * POPULATION, generator=seeded(), dtype=torch.float64)
+    root, x = torch.arange(2 * POPULATION), torch.zeros(2 * POPULATION, N, dtype=torch.uint8)
+    kish = sum(float(each.sum() ** 2 / each.square().sum()) for each in weight.split(POPULATION))
+    assert effective_records(x, root, weight.log()) == pytest.approx(kish)  # alike, but drawn independently
+    even = torch.zeros(2 * POPULATION, dtype=torch.float64)
+    assert effective_records(x, root // 4 * 4, even) == pytest.approx(2 * POPULATION / 4)
+    apart = x.clone()
+    apart[:, 0] = root % 2  # of four descendants two and two are alike
+    assert effective_records(apart, root // 4 * 4, even) == pytest.approx(2 * POPULATION / 2)
+    even[:POPULATION] = -torch.inf  # nobody fits
+    assert effective_records(x, root, even) == pytest.approx(POPULATION)
 
 
 def test_what_the_model_holds_for_impossible_is_said_not_searched_for() -> None:
@@ -335,6 +350,22 @@ def generator_for(noise: str, n: int = 12) -> D3PMGenerator:
     prevalence = torch.linspace(0.3, 0.02, n, dtype=torch.float64)
     config = D3PMConfig(noise=noise, timesteps=20, denoiser=SparseConfig(width=8, blocks=1))
     return D3PMGenerator(config, prevalence, torch.tensor([0.1, 0.3, 0.3, 0.2, 0.1, 0.0]))
+
+
+@pytest.mark.parametrize("noise", ["absorbing", "marginal", "uniform"])
+def test_a_generator_that_weighs_records_tells_what_they_are_worth(noise: str) -> None:
+    generator, condition = generator_for(noise), Condition.of(12, all_of=[5])
+    weighed = Weighed()
+    request = SampleRequest(n=300, seed=4, condition=condition)
+    drawn = generator.sample(replace(request, weighed=weighed))
+    assert np.array_equal(drawn.indices, generator.sample(request).indices)  # telling changes nothing
+    if noise == "absorbing":  # conditions are met by clamping: nothing is weighed
+        assert weighed.records == 0
+    else:
+        assert weighed.records == 300 and 0 < weighed.effective <= 300
+    unasked = Weighed()
+    generator.sample(SampleRequest(n=100, weighed=unasked))
+    assert unasked.records == 0 and unasked.worth(100) == 100
 
 
 @pytest.mark.parametrize("noise", ["absorbing", "marginal", "uniform"])

@@ -8,10 +8,11 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from tests.reporting import real_sets, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics import classifier
-from worker.engine.metrics.auprc import auprc
+from worker.engine.metrics.auprc import AUPRC, auprc
 from worker.engine.metrics.auroc import auroc
 from worker.engine.metrics.classifier import SETTINGS, TREES, Label, trained_scores
-from worker.engine.metrics.utility import AUGMENTED, UTILITY, augment_label, measurable, predict_label
+from worker.engine.metrics.ranking import Ranking
+from worker.engine.metrics.utility import AUGMENTED, UTILITY, Fit, augment_label, measurable, predict_label
 from worker.engine.records import Records
 
 
@@ -28,8 +29,12 @@ def test_areas_are_sklearns(ties: bool, seed: int) -> None:
     scores = truth + rng.normal(size=400)
     if ties:
         scores = np.round(scores, 0)
-    assert auroc(truth, scores) == pytest.approx(roc_auc_score(truth, scores))
-    assert auprc(truth, scores) == pytest.approx(average_precision_score(truth, scores))
+    ranking = Ranking.of(truth, scores)
+    again = rng.integers(0, 400, 320)  # a bootstrap has some records twice and others not at all
+    for rows in (np.arange(400), again):
+        curve = ranking.curve(rows)
+        assert auroc(curve) == pytest.approx(roc_auc_score(truth[rows], scores[rows]))
+        assert auprc(curve) == pytest.approx(average_precision_score(truth[rows], scores[rows]))
 
 
 def test_the_classifier_is_the_one_metrics_md_defines() -> None:
@@ -76,6 +81,52 @@ def test_real_records_are_as_good_as_real_and_independent_ones_worse(diabetes: L
     assert value.high < reference.value and value.value < 0.6  # there is nothing to learn from
     verdict = worse.verdict(UTILITY[0])
     assert verdict is not None and verdict.level == "fail"
+
+
+def _as_good_as_told(real: float, synthetic: float) -> Fit:
+    """A stand-in for the classifier: how well it separates the classes depends on whether the first record has code 1.
+    Two that are equally good are the same."""
+
+    def fit(train: Records, test: Records, label: Label) -> NDArray[np.float64]:
+        strength = synthetic if train.to_dense(np.uint8)[0, 1] else real
+        noise = np.random.default_rng(int(10 * strength)).normal(size=len(test))
+        return noise + strength * label.of(test)
+
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("patients", "real", "synthetic", "auprc", "words"),
+    [
+        (20_000, 1.5, 1.5, "good", "about as well as"),
+        (20_000, 1.5, 1.3, "caution", "somewhat"),
+        (20_000, 1.5, 0.4, "fail", "much"),
+        (150, 1.5, 0.9, "caution", "too few"),  # far below, and the test records cannot tell whether it is chance
+        (150, 1.5, 1.5, "good", "about as well as"),  # the same scores: nothing can be lost however few they are
+    ],
+)
+def test_the_verdict_is_on_the_difference(patients: int, real: float, synthetic: float, auprc: str, words: str) -> None:
+    rng = np.random.default_rng(0)
+    test = Records.from_dense(rng.random((patients, 2)) < 0.1)
+    half = np.arange(200) % 2
+    train = Records.from_dense(np.column_stack([half, np.zeros(200)]).astype(np.uint8))
+    synth = Records.from_dense(np.column_stack([half, np.ones(200)]).astype(np.uint8))
+    result = predict_label(Label("gout", (0,)), synth, test, train, rng, _as_good_as_told(real, synthetic))
+    verdict = result.verdict(AUPRC)
+    assert verdict is not None and verdict.level == auprc and words in verdict.reason and "gout" in verdict.reason
+    measured = result.measured["auprc"]
+    shortfall, value, reference = (measured[role] for role in ("shortfall", "value", "real"))
+    assert shortfall.value is not None and value.value is not None and reference.value is not None
+    assert shortfall.value == pytest.approx(reference.value - value.value)
+
+
+def test_a_disease_that_real_records_do_not_teach_is_not_judged() -> None:
+    rng = np.random.default_rng(0)
+    test = Records.from_dense(rng.random((500, 2)) < 0.2)
+    train = Records.from_dense((np.arange(400).reshape(200, 2) // 2 % 2).astype(np.uint8))
+    result = predict_label(Label("gout", (0,)), train, test, train, rng, _as_good_as_told(0.0, 0.0))
+    assert [result.verdict(metric) for metric in UTILITY] == [None, None]
+    assert "no better than chance" in (result.measured["auprc"]["shortfall"].note or "")
 
 
 def _by_size(train: Records, test: Records, label: Label) -> NDArray[np.float64]:

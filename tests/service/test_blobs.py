@@ -14,7 +14,14 @@ import pytest
 from model_store import layout
 from model_store.blobs import BlobStore, FileStore, S3Store, open_store, sha256_of
 from model_store.bundles import Bundle, load_bundle, save_bundle, zip_bundle
-from model_store.cohorts import cohort_manifest, iter_blocks, load_cohort_manifest, pack_part, save_cohort_manifest
+from model_store.cohorts import (
+    cohort_manifest,
+    effective_records,
+    iter_blocks,
+    load_cohort_manifest,
+    pack_part,
+    save_cohort_manifest,
+)
 from model_store.datasets import (
     Csr,
     StoredDataset,
@@ -210,6 +217,10 @@ def test_a_cohort_comes_back_with_its_empty_records(store: BlobStore) -> None:
     (block,) = iter_blocks(store, load_cohort_manifest(store, folder, manifest_hash))
     assert block.first_record == 1024
     assert block.indptr.tolist() == indptr.tolist() and block.indices.tolist() == indices.tolist()
+    assert effective_records(store, manifest) is None  # nothing was weighed
+    store.write(f"{blob}2", pack_part(1028, indptr, indices, VOCABULARY, effective=2.5))
+    weighed = part | {"blob": f"{blob}2", "sha256": sha256_of(store, f"{blob}2"), "first_record": 1028}
+    assert effective_records(store, manifest | {"parts": [part, weighed]}) == 4 + 2.5
     store.write(blob, data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CorruptError):
         list(iter_blocks(store, manifest))

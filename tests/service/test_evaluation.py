@@ -36,7 +36,7 @@ def test_every_metric_is_in_the_report_with_its_yardsticks() -> None:
     assert {m.label for m in report.utility.metrics.values()} == {"ICD10CM:E11"}
     for family, roles in (
         ("fidelity", {"value", "floor", "independent"}),
-        ("utility", {"value", "real"}),
+        ("utility", {"value", "real", "shortfall"}),
         ("privacy", {"attack", "control", "baseline", "gain"}),
     ):
         for name, metric in report.families[family].metrics.items():

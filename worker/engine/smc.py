@@ -27,8 +27,11 @@ POPULATION = 64
 @torch.no_grad()
 def twisted_sample(
     denoiser: Denoiser, noise: TwoStateNoise, condition: Condition, n: int, steps: int, generator: torch.Generator
-) -> Tensor:
-    """Draw n records that satisfy the condition, (n, N) uint8; as exact as the network when populations are large."""
+) -> tuple[Tensor, float]:
+    """Draw n records that satisfy the condition, (n, N) uint8; as exact as the network when populations are large.
+
+    Also tells how many independent records they are worth.
+    """
     particles = -(-n // POPULATION) * POPULATION
     energy, device = ConditionEnergy(condition), generator.device
     steered = sorted(condition.all_of | condition.none_of)
@@ -38,15 +41,12 @@ def twisted_sample(
     logits = denoiser.in_batches(x, torch.full((particles,), times[0], device=device), size)
     log_twist = energy(logits).double()
     log_weight = log_twist.clone()
+    root = torch.arange(particles, device=device)
     for t_now, u_next in pairwise(times):
         order = _resampled(log_weight, generator)
         if order is not None:
-            x, logits, log_twist, size = (
-                x[order],
-                logits[order],
-                log_twist[order],
-                None if size is None else size[order],
-            )
+            x, logits, log_twist, root = x[order], logits[order], log_twist[order], root[order]
+            size = None if size is None else size[order]
             log_weight = torch.zeros_like(log_weight)
         t, u = torch.full((1,), t_now, device=device), torch.full((1,), u_next, device=device)
         free = noise.present_probability(logits, x, t, u)
@@ -59,7 +59,25 @@ def twisted_sample(
         else:
             log_twist = torch.where(_satisfied(condition, x), 0.0, -torch.inf).double()
         log_weight += log_twist
-    return x[_final(log_weight, generator)][:n]
+    share = effective_records(x, root, log_weight) / particles
+    return x[_final(log_weight, generator)][:n], share * n
+
+
+def effective_records(x: Tensor, root: Tensor, log_weight: Tensor) -> float:
+    """The effective sample size of weighted particles x (P, N), summed over populations: 1 / sum of squared weights.
+
+    Particles that descend from the same `root` (P,) and are the same record count as one: resampling has made them
+    copies, and the steps since then have not parted them. A population in which none fits adds nothing.
+    """
+    by_population = log_weight.view(-1, POPULATION)
+    alive = (by_population > -torch.inf).any(1)
+    weight = torch.where(alive.unsqueeze(1), by_population, 0.0).softmax(1)
+    _, record = torch.unique(x, dim=0, return_inverse=True)
+    _, copy = torch.unique(torch.stack([root, record]), dim=1, return_inverse=True)
+    # roots are of one population, and so are copies: the sum over copies of squared weights is that of populations
+    of_copy = torch.zeros(len(x), dtype=weight.dtype, device=x.device).index_add_(0, copy, weight.flatten())
+    of_all = of_copy[copy].view(-1, POPULATION)  # for each particle, the weight of all its copies
+    return float((1 / (weight * of_all).sum(1)[alive]).sum())
 
 
 def _steered_logits(logits: Tensor, condition: Condition) -> Tensor:

@@ -1,18 +1,13 @@
 """Measure a cohort by every family of metrics and write its report."""
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
 from model_store.errors import JobCancelledError, LeaseLostError
 from model_store.reports import (
-    Asked,
-    AttainedTarget,
     AugmentationReport,
     DrillDown,
     FamilyReport,
@@ -21,9 +16,8 @@ from model_store.reports import (
     Report,
 )
 from model_store.small_cells import rounded
-from model_store.vocabulary import Vocabulary
 from worker.engine.conditions import Condition
-from worker.engine.generators import Generator, SampleRequest
+from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics import FIDELITY, fidelity
@@ -34,75 +28,15 @@ from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
 from worker.engine.metrics.utility import UTILITY, augment_label, measurable, predict_label
 from worker.engine.records import Records
-from worker.evaluation.labels import labels_in
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
-from worker.evaluation.telling import told_attack, told_figure, told_metric, told_verdict
+from worker.evaluation.subject import Stopwatch, Subject, Watch
+from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
 from worker.evaluation.verdicts import CRASHED, family_verdict, overall_verdict
 
 log = logging.getLogger(__name__)
 REFERENCE_RECORDS = 5000  # unconditional records drawn beside a conditioned cohort
 GUIDED, UNGUIDED = "real + guided synthetic", "real + unconditional synthetic"
 NOT_ITS_DATA = "the model has not learned from this data set, so its patients cannot be found in the cohort"
-Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A cohort and what it is compared with; all records are in the same vocabulary."""
-
-    cohort: Records
-    vocabulary: Vocabulary
-    train: Records
-    holdout: Records
-    test: Records
-    ids: dict[str, str]  # job_id, cohort_id, model_id, dataset_id
-    asked: Asked | None = None
-    condition: Condition | None = None
-    targets: Sequence[AttainedTarget] = ()
-    generator: Generator | None = None  # draws unconditional records and tells how likely a record is
-    own_data: bool = True  # the model learned from `train` and from nothing else
-    labels: Sequence[str] | None = None  # to predict; None is the default diseases
-    codes_left_out: int = 0
-    attack: bool = True  # False for data whose terms forbid attacks
-
-    @cached_property
-    def everyone(self) -> Records:
-        """All real records."""
-        return Records.concatenate([self.train, self.holdout, self.test])
-
-    @cached_property
-    def label_list(self) -> list[Label]:
-        return labels_in(self.vocabulary, self.labels)
-
-    def inside(self, records: Records) -> Records:
-        """The records that satisfy the condition; all if there is none."""
-        if self.condition is None:
-            return records
-        return records.take(np.flatnonzero(self.condition.satisfied_by(records)))
-
-
-@dataclass
-class Stopwatch:
-    """What each metric took, and how many measurements are done."""
-
-    watch: Watch
-    seconds: dict[str, float] = field(default_factory=dict)
-    done: int = 0
-    _name: str | None = None
-    _since: float = field(default_factory=time.perf_counter)
-
-    def begin(self, name: str) -> None:
-        """The measurement before this one has ended."""
-        self.end()
-        self._name = name
-        self.watch(name, self.done)
-
-    def end(self) -> None:
-        now = time.perf_counter()
-        if self._name is not None:
-            self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
-            self.done += 1
-        self._name, self._since = None, now
 
 
 def measurements(subject: Subject) -> int:
@@ -181,11 +115,11 @@ def _fidelity(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> F
     told = {}
     for name, result in fidelity(synth, test, train, metric_rng, on_progress).items():
         figures = {"value": result.value, "floor": result.floor, "independent": result.independent}
-        told[name] = told_metric(result.metric, figures, result.verdict, n)
+        told[name] = told_metric(result.metric, figures, result.verdict, n, len(test))
     clock.begin(HELD_OUT_ELBO.name)
     elbo = measure_elbo(_log_loss(subject), test, train, elbo_rng)
     figures = {"value": elbo.value, "floor": elbo.floor, "independent": elbo.independent}
-    told[HELD_OUT_ELBO.name] = told_metric(HELD_OUT_ELBO, figures, elbo.verdict, n)
+    told[HELD_OUT_ELBO.name] = told_metric(HELD_OUT_ELBO, figures, elbo.verdict, n, len(test))
     clock.end()
     return FamilyReport(against=against, metrics=told, verdict=family_verdict(told.values()))
 
@@ -231,7 +165,9 @@ def _all_labels(
         for metric in UTILITY:
             figures = result.measured[metric.name]
             key = f"{metric.name}: {label.name}"
-            told[key] = told_metric(metric, figures, result.verdict(metric), len(subject.cohort), label.name)
+            told[key] = told_metric(
+                metric, figures, result.verdict(metric), len(subject.cohort), len(subject.test), label.name
+            )
         clock.begin("augmentation")
         arms: dict[str, Records | None] = {UNGUIDED: subject.cohort, GUIDED: None}
         if measurable(label, [subject.test, subject.train]) is None:
@@ -262,7 +198,10 @@ def _augmented(
 ) -> AugmentationReport:
     result = augment_label(label, subject.train, subject.test, arms, rng)
     told: dict[str, Figures] = {
-        arm: {name: told_figure(measured, len(subject.cohort)) for name, measured in areas.items()}
+        arm: {
+            name: told_figures(name, {name: measured}, len(subject.cohort), len(subject.test))[name]
+            for name, measured in areas.items()
+        }
         for arm, areas in result.arms.items()
     }
     return AugmentationReport(label=label.name, arms=told)
@@ -274,10 +213,13 @@ def _conditional(
     if subject.condition is None:
         return None
     unseen = Records.concatenate([subject.test, subject.holdout])
-    results = conditional(subject.cohort, subject.condition, unseen, reference, rng, before=clock.begin)
+    results = conditional(
+        subject.cohort, subject.condition, unseen, reference, rng, effective=subject.effective, before=clock.begin
+    )
     clock.end()
+    half = len(subject.inside(unseen)) // 2
     told = {
-        name: told_metric(result.metric, result.measured, result.verdict, len(subject.cohort))
+        name: told_metric(result.metric, result.measured, result.verdict, len(subject.cohort), half)
         for name, result in results.items()
     }
     against = "unseen real records that satisfy the condition, halved"
@@ -339,7 +281,7 @@ def _shown(subject: Subject, reference: Records | None) -> tuple[Pictures, Drill
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
-        inside = RealCounts.of(real, subject.test, subject.everyone)
+        inside = RealCounts.of_slice(real, subject.test, subject.everyone)
         images = pictures(synth, real, inside, subject.vocabulary)
         tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
     bars = guided_bars(subject.cohort, subject.condition, everyone, inside, reference, subject.vocabulary)

@@ -1,7 +1,7 @@
 """The data of a report's pictures and tables. Only what may be shown of real patients gets in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from model_store.reports import (
     PrevalencePoint,
     SizeBin,
 )
-from model_store.small_cells import large_bins, may_show
+from model_store.small_cells import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
 from model_store.vocabulary import Vocabulary
 from worker.engine.conditions import Condition
 from worker.engine.metrics.cmd import co_occurrence, correlation
@@ -33,16 +33,27 @@ COMPANIONS = 10
 
 @dataclass(frozen=True)
 class RealCounts:
-    """How many records of nested real sets have each code, the set the cohort is compared with first."""
+    """How many records of nested real sets have each code, the set the cohort is compared with first.
+
+    What is told of a slice is made of counts in multiples of `step`. There is a slice for every condition anyone thinks
+    of, and exact counts of two that differ by a few patients would tell how many of those have a code. The test split
+    is always the same: its counts are told as they are.
+    """
 
     counts: tuple[NDArray[np.int64], ...]
     totals: tuple[int, ...]
+    step: int = 1
 
     @classmethod
     def of(cls, *nested: Records) -> "RealCounts":
         """`nested`: the records compared with, then any larger sets they are part of."""
         counts = tuple(np.bincount(r.indices, minlength=r.n_codes).astype(np.int64) for r in nested)
         return cls(counts, tuple(len(r) for r in nested))
+
+    @classmethod
+    def of_slice(cls, *nested: Records) -> "RealCounts":
+        """The same, the first being the records that satisfy some condition."""
+        return replace(cls.of(*nested), step=ROUNDED_TO)
 
     @property
     def visible(self) -> NDArray[np.bool_]:
@@ -51,7 +62,23 @@ class RealCounts:
 
     @property
     def prevalence(self) -> NDArray[np.float64]:
-        return self.counts[0] / max(self.totals[0], 1)
+        return self.share(self.counts[0])
+
+    @property
+    def smallest_cell(self) -> int:
+        """How many patients a cell of two codes must have; rounding must not change what it says by much."""
+        return SMALLEST_SHOWN if self.step == 1 else 3 * self.step
+
+    def told(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        return to_step(counts, self.step)
+
+    def share(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Numbers of patients as shares of the records compared with."""
+        return np.asarray(self.told(counts) / max(self.total, 1))
+
+    @property
+    def total(self) -> int:
+        return int(self.told(np.array(self.totals[0])))
 
 
 def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> Pictures:
@@ -70,7 +97,7 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
     return Pictures(
         prevalence=points,
         codes_not_shown=int((~visible).sum()),
-        sizes=_sizes(synth, real),
+        sizes=_sizes(synth, real, counts),
         correlation=_correlations(synth, real, counts, vocabulary),
     )
 
@@ -78,7 +105,9 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
 def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: Vocabulary) -> DrillDown:
     """Chapters, categories, the codes that are off the most and those that are missing."""
     visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
-    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0
+    # that a code exists in the data set is no secret, that one patient of a slice has it is
+    least = 1 if counts.step == 1 else SMALLEST_SHOWN
+    in_train = np.bincount(train.indices, minlength=train.n_codes) >= least
     missing = np.flatnonzero(in_train & (of_synth == 0))
     categories = _groups(code_systems.category, visible, prevalence, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
@@ -138,14 +167,14 @@ def guided_bars(
     return bars
 
 
-def _sizes(synth: Records, real: Records) -> list[SizeBin]:
+def _sizes(synth: Records, real: Records, counts: RealCounts) -> list[SizeBin]:
     n_bins = int(max(synth.sizes().max(initial=0), real.sizes().max(initial=0))) + 1
     of_synth, of_real = (np.bincount(each.sizes(), minlength=n_bins) for each in (synth, real))
     bins = []
     for first, last in large_bins(of_real):
         here = slice(first, last + 1)
-        shares = [float(each[here].sum() / max(each.sum(), 1)) for each in (of_real, of_synth)]
-        bins.append(SizeBin(first=first, last=last, real=shares[0], synthetic=shares[1]))
+        share = float(of_synth[here].sum() / max(len(synth), 1))
+        bins.append(SizeBin(first=first, last=last, real=float(counts.share(of_real[here].sum())), synthetic=share))
     return bins
 
 
@@ -157,11 +186,13 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
     if len(common) < 2 or len(synth) == 0:
         return []
     of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
-    rho = [correlation(together, len(each)) for together, each in ((of_real, real), (of_synth, synth))]
+    together = of_real.astype(np.int64)
+    told = counts.told(together).astype(np.float64)
+    rho = [correlation(told, counts.total).clip(-1, 1), correlation(of_synth, len(synth))]
     a, b = np.triu_indices(len(common), 1)
-    both, n = of_real[a, b].astype(np.int64), of_real.diagonal().astype(np.int64)
+    both, n = together[a, b], together.diagonal()
     cells = (both, n[a] - both, n[b] - both, len(real) - n[a] - n[b] + both)
-    fit = np.logical_and.reduce([(cell == 0) | (cell > 10) for cell in cells])
+    fit = np.logical_and.reduce([(cell == 0) | (cell >= counts.smallest_cell) for cell in cells])
     a, b = a[fit], b[fit]
     strongest = np.argsort(-np.maximum(np.abs(rho[0][a, b]), np.abs(rho[1][a, b])), kind="stable")[:MOST_PAIRS]
     return [

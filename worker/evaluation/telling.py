@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from math import ceil, floor, log10
 
-from model_store.reports import Figure, MetricReport, Verdict
+from model_store.reports import Figure, Figures, MetricReport, Verdict
 from model_store.small_cells import SMALLEST_SHOWN
 from worker.engine.metrics import measurement as engine
 from worker.engine.metrics.attacks import AttackResult
 
-# attacks whose scores are shares of real patients: exact ones would tell how many patients they are
-OF_PATIENTS = ("mir", "mia_tpr_at_fpr")
+# Shares of real patients, or what can be made one: whoever brings a cohort in which all records have three codes learns
+# by `mcad` how many patients have three, and by `auprc` of a classifier that knows nothing how many have the disease.
+OF_PATIENTS = ("mir", "mia_tpr_at_fpr", "mcad", "slice_mcad", "auprc")
+DIGITS = 4  # a number of twelve can be solved for the counts it was made of
 
 
 def told_figure(measured: engine.Measurement, cohort_size: int) -> Figure:
@@ -17,13 +19,26 @@ def told_figure(measured: engine.Measurement, cohort_size: int) -> Figure:
     number of real patients."""
     n_used = measured.n_used if measured.n_used == cohort_size else None
     return Figure(
-        value=measured.value,
-        low=measured.low,
-        high=measured.high,
+        value=_short(measured.value),
+        low=_short(measured.low),
+        high=_short(measured.high),
         absent=measured.absent,
         note=measured.note,
         n_used=n_used,
     )
+
+
+def told_figures(name: str, figures: Mapping[str, engine.Measurement], cohort_size: int, patients: int) -> Figures:
+    """The figures of a metric of that name, measured on so many real records; those that are shares of patients are
+    rounded so that no small number of patients can be worked out."""
+    told = {role: told_figure(measured, cohort_size) for role, measured in figures.items()}
+    if name not in OF_PATIENTS:
+        return told
+    return {role: rounded(figure, rounding_step(patients)) for role, figure in told.items()}
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
 def told_verdict(verdict: engine.Verdict | None) -> Verdict | None:
@@ -35,42 +50,30 @@ def told_metric(
     figures: Mapping[str, engine.Measurement],
     verdict: engine.Verdict | None,
     cohort_size: int,
+    patients: int,
     label: str | None = None,
 ) -> MetricReport:
-    """A metric with its figures by role."""
+    """A metric with its figures by role, measured on so many real records."""
     return MetricReport(
         name=metric.name,
         label=label,
         meaning=metric.meaning,
         direction=metric.direction,
         bounds=metric.bounds,
-        figures={role: told_figure(measured, cohort_size) for role, measured in figures.items()},
+        figures=told_figures(metric.name, figures, cohort_size, patients),
         verdict=told_verdict(verdict),
     )
 
 
 def told_attack(result: AttackResult, cohort_size: int, patients: int) -> MetricReport:
-    """An attack on `patients` real records; scores that are shares of them are rounded so that no small number of
-    patients can be worked out."""
-    told = told_metric(result.metric, result.roles.by_name(), result.verdict, cohort_size)
+    """An attack on so many real records."""
+    told = told_metric(result.metric, result.roles.by_name(), result.verdict, cohort_size, patients)
     variants = {
-        name: {role: told_figure(measured, cohort_size) for role, measured in roles.by_name().items()}
+        name: told_figures(result.metric.name, roles.by_name(), cohort_size, patients)
         for name, roles in result.variants.items()
     }
     facts = {name: float(value) for name, value in result.known.items()}
-    if result.metric.name not in OF_PATIENTS:
-        return told.model_copy(update={"variants": variants, "facts": facts})
-    step = rounding_step(patients)
-    return told.model_copy(
-        update={
-            "figures": {role: rounded(figure, step) for role, figure in told.figures.items()},
-            "variants": {
-                name: {role: rounded(figure, step) for role, figure in roles.items()}
-                for name, roles in variants.items()
-            },
-            "facts": facts,
-        }
-    )
+    return told.model_copy(update={"variants": variants, "facts": facts})
 
 
 def rounding_step(patients: int) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from model_store.cohorts import RecordBlock, iter_blocks, load_cohort_manifest
+from model_store.cohorts import RecordBlock, effective_records, iter_blocks, load_cohort_manifest
 from model_store.datasets import StoredDataset
 from model_store.errors import DataError, NotFoundError
 from model_store.reports import REPORT_VERSION, Asked, AttainedTarget
@@ -87,6 +87,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         targets=_attained(manifest, dataset.vocabulary, synth),
         generator=_generator(run, cohort) if own_data else None,
         own_data=own_data,
+        effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
     )

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -20,7 +20,7 @@ from model_store.repositories import CohortRepository, JobRepository, LeaseRepos
 from model_store.tables import Cohort, Job, Model
 from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
 from worker.engine.generators import Generator, SampleRequest
-from worker.engine.generators.protocol import CHUNK
+from worker.engine.generators.protocol import CHUNK, Weighed
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heart import Heart, StopSign
 from worker.runtime import Runtime
@@ -190,8 +190,10 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable
     heart.start()
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     try:
-        records = source.generator.sample(source.request(part), on_progress)
-        data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary)
+        weighed = Weighed()
+        records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
+        effective = weighed.worth(len(records)) if weighed.records else None
+        data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
         runtime.store.write(blob, data)
         patiently(lambda: _finish_part(runtime, part, blob, data))
     except BaseException as error:

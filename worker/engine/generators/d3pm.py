@@ -21,6 +21,7 @@ from worker.engine.generators.protocol import (
     SampleProgress,
     SampleRequest,
     State,
+    Weighed,
     sample_in_chunks,
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
@@ -154,14 +155,24 @@ class D3PMGenerator(Generator):
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         for rows, condition in chunk.conditions():
-            x[rows] = self._walk(len(rows), condition, self.steps_of(chunk.request), generator)
+            x[rows] = self._walk(len(rows), condition, self.steps_of(chunk.request), generator, chunk.request.weighed)
         return x
 
-    def _walk(self, rows: int, condition: Condition | None, steps: int, generator: torch.Generator) -> Tensor:
+    def _walk(
+        self,
+        rows: int,
+        condition: Condition | None,
+        steps: int,
+        generator: torch.Generator,
+        weighed: Weighed | None,
+    ) -> Tensor:
         if condition is None or condition.is_empty:
             return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
         assert isinstance(self.noise, TwoStateNoise)
-        return twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+        x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+        if weighed is not None:
+            weighed.add(rows, effective)
+        return x
 
     def _draw_guided(self, chunk: Chunk) -> Tensor:
         """The paper's guidance: records in which what the condition asks for is more common."""

@@ -31,6 +31,22 @@ class State:
     config: dict[str, Any]
 
 
+@dataclass
+class Weighed:
+    """How many records were drawn by weight, and how many independent ones they are worth."""
+
+    records: int = 0
+    effective: float = 0.0
+
+    def add(self, records: int, effective: float) -> None:
+        self.records += records
+        self.effective += effective
+
+    def worth(self, n: int) -> float:
+        """How many independent records n are worth of which these were drawn by weight: any other counts once."""
+        return n - self.records + self.effective
+
+
 @dataclass(frozen=True)
 class SampleRequest:
     """Which records to draw. The result is a function of (state, request)."""
@@ -43,6 +59,7 @@ class SampleRequest:
     strength: float = 1.0  # of the guidance towards the condition, where the method guides
     steps: int | None = None  # network calls; None is the generator's choice
     first_chunk: int = 0  # where in a larger cohort these records begin: chunk k is the same whoever draws it
+    weighed: Weighed | None = field(default=None, compare=False)  # told what weights have cost, where there are any
 
     def __post_init__(self) -> None:
         if self.n < 0:

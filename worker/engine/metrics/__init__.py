@@ -6,6 +6,7 @@ import numpy as np
 
 from worker.engine.errors import ConfigError, DataError
 from worker.engine.independent import independent_records
+from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.cmd import CMD
 from worker.engine.metrics.codes_missing import CODES_MISSING
 from worker.engine.metrics.mcad import MCAD
@@ -47,8 +48,8 @@ def fidelity(
 ) -> dict[str, Result]:
     """Every fidelity metric (or those in `names`) of `synth` against `test`, each beside its two yardsticks.
 
-    The floor and the independent cohort have as many records as `synth`, because distances shrink with more records and
-    only values at one size can be compared.
+    All three cohorts have one size, because distances shrink with more records and only values at one size can be
+    compared: where there are fewer training records than synthetic ones, a random part of these is measured.
     """
     if not synth.n_codes == test.n_codes == train.n_codes:
         raise DataError(
@@ -56,12 +57,11 @@ def fidelity(
         )
     chosen = FIDELITY if names is None else [fidelity_metric(name) for name in names]
     floor_rng, independent_rng, *metric_rngs = rng.spawn(2 + len(FIDELITY))
-    floor_size = min(len(synth), len(train))
-    floor = train.take(floor_rng.choice(len(train), floor_size, replace=False)) if floor_size else train.take([])
+    size = min(len(synth), len(train))
     cohorts = {
-        "value": synth,
-        "floor": floor,
-        "independent": independent_records(train.prevalence(), len(synth), independent_rng),
+        "value": sampled(synth, size, floor_rng),
+        "floor": train.take(floor_rng.choice(len(train), size, replace=False)) if size else train.take([]),
+        "independent": independent_records(train.prevalence(), size, independent_rng),
     }
     # a stream per metric in the order of FIDELITY: a metric asked for alone gives the number it has in the full report
     streams = {metric.name: stream for metric, stream in zip(FIDELITY, metric_rngs, strict=True)}
@@ -72,9 +72,8 @@ def fidelity(
             measured[role] = metric.measure(cohort, test, train, streams[metric.name])
             if progress is not None:
                 progress(metric.name, len(results) * len(cohorts) + len(measured), len(chosen) * len(cohorts))
-        if floor_size < len(synth):
-            measured["floor"] = measured["floor"].noting(
-                "there are fewer training records than synthetic ones: the floor is all of them"
-            )
+        if size < len(synth):
+            note = "on as many random synthetic records as there are training records"
+            measured = {role: each.noting(note) for role, each in measured.items()}
         results[metric.name] = Result(metric, **measured)
     return results

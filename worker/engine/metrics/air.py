@@ -124,6 +124,8 @@ AIR = AttackMetric(
         "data about other people.",
         fail="An attacker who knows {known} of a patient's codes learns other diagnoses of that patient from this "
         "cohort.",
+        unsure="There are too few records to rule out that an attacker who knows {known} of a patient's codes "
+        "learns more of them from this cohort.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),
     measure=measure,

@@ -1,20 +1,28 @@
 """Area under the precision-recall curve of a classifier trained on synthetic records."""
 
+from collections.abc import Mapping
+
 import numpy as np
-from numpy.typing import NDArray
 
-from worker.engine.metrics.measurement import Metric, Words
-from worker.engine.metrics.verdicts import near_yardstick
+from worker.engine.metrics.measurement import Measurement, Metric, Words
+from worker.engine.metrics.ranking import Curve
+from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 
-def auprc(truth: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
+def auprc(curve: Curve) -> float:
     """Average precision: the precision at each threshold, weighted by the recall it adds."""
-    order = np.argsort(-scores, kind="stable")
-    found = np.cumsum(truth[order])
-    # records with the same score are called together: only the last of them is a point of the curve
-    last = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    precision = found[last] / (last + 1)
-    return float(np.sum(np.diff(found[last], prepend=0) * precision) / found[-1])
+    found = curve.found
+    precision = found / np.maximum(found + curve.wrong, 1)
+    return float(np.sum(np.diff(found, prepend=0) * precision) / found[-1])
+
+
+def limits(measured: Mapping[str, Measurement]) -> Limits:
+    """Shares of what real records teach beyond chance. An area of 0.1 is nothing for a disease that one patient in ten
+    has and much for one in a hundred, so no fixed difference would do. For an AUROC of 0.8, which is 0.3 above chance,
+    the same shares are the limits that AUROC has."""
+    real, chance = measured["real"].value, measured["chance"].value
+    assert real is not None and chance is not None
+    return Limits(good=0.1 * (real - chance), sure=0.2 * (real - chance), fail=(real - chance) / 3)
 
 
 AUPRC = Metric(
@@ -23,14 +31,15 @@ AUPRC = Metric(
     direction="higher",
     bounds=(0.0, 1.0),
     meaning="How many of the patients whom a model trained on the synthetic records points out really have the "
-    "disease, over "
-    "all thresholds (1 is perfect; pointing out people at random gives the share of patients who have it).",
-    rule=near_yardstick("real", "higher", good_within=0.05, fail_beyond=0.15),
+    "disease, over all thresholds (1 is perfect; at random it is the share of patients who have the disease).",
+    rule=by_shortfall(limits),
     words=Words(
-        good="Such a model for {label} points out the right patients as well as one trained on real records.",
+        good="Such a model for {label} points out the right patients about as well as one trained on real records.",
         caution="Such a model for {label} points out wrong patients somewhat more often than one trained on real "
         "records.",
         fail="Such a model for {label} points out wrong patients much more often than one trained on real records.",
+        unsure="There are too few real test patients with {label} to tell whether such a model points out the right "
+        "patients as well as one trained on real records.",
         advice="Use the cohort to develop methods, and train the final model on real records.",
     ),
 )

@@ -1,20 +1,20 @@
 """Area under the ROC curve of a classifier trained on synthetic records."""
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from worker.engine.metrics.measurement import Metric, Words
-from worker.engine.metrics.verdicts import near_yardstick
+from worker.engine.metrics.ranking import Curve
+from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 
-def auroc(truth: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
+def auroc(curve: Curve) -> float:
     """The chance that a record with the code scores above one without it; ties count half."""
-    n_there = int(truth.sum())
-    n_not = len(truth) - n_there
-    ranks = stats.rankdata(scores)
-    return float((ranks[truth].sum() - n_there * (n_there + 1) / 2) / (n_there * n_not))
+    found, wrong = curve.found, curve.wrong
+    above = (found + np.append(0, found[:-1])) / 2  # records with the code above each group of equal scores
+    return float(np.sum(np.diff(wrong, prepend=0) * above) / (found[-1] * wrong[-1]))
 
+
+LIMITS = Limits(good=0.03, sure=0.06, fail=0.1)
 
 AUROC = Metric(
     name="auroc",
@@ -22,16 +22,17 @@ AUROC = Metric(
     direction="higher",
     bounds=(0.0, 1.0),
     meaning="How often a model trained on the synthetic records gives a real patient with the disease a higher risk "
-    "than a "
-    "real patient without it (0.5 is a coin toss, 1 is perfect).",
-    rule=near_yardstick("real", "higher", good_within=0.03, fail_beyond=0.1),
+    "than a real patient without it (0.5 is a coin toss, 1 is perfect).",
+    rule=by_shortfall(lambda _: LIMITS),
     words=Words(
-        good="A model for {label} trained on this cohort ranks real patients as well as one trained on real records.",
-        caution="A model for {label} trained on this cohort ranks real patients somewhat worse than one trained on "
-        "real "
+        good="A model for {label} trained on this cohort ranks real patients about as well as one trained on real "
         "records.",
+        caution="A model for {label} trained on this cohort ranks real patients somewhat worse than one trained on "
+        "real records.",
         fail="A model for {label} trained on this cohort ranks real patients much worse than one trained on real "
         "records.",
+        unsure="There are too few real test patients with {label} to tell whether a model trained on this cohort ranks "
+        "patients as well as one trained on real records.",
         advice="Use the cohort to develop methods, and train the final model on real records.",
     ),
 )

@@ -35,6 +35,7 @@ CODES_MISSING = CohortMetric(
         good="Hardly any code of the training records is missing.",
         caution="Some rare codes never appear in the cohort.",
         fail="Many codes of the training records never appear in the cohort.",
+        unsure="There are too few records to tell whether more codes are missing than chance explains.",
         advice="Generate more records, or train longer; do not study the codes listed as missing.",
     ),
     measure=measure,

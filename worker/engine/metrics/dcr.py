@@ -40,6 +40,7 @@ DCR = AttackMetric(
         good="Synthetic records are as close to other people as to the training patients.",
         caution="Synthetic records may lie slightly closer to the training patients than to other people.",
         fail="Synthetic records lie clearly closer to the training patients than to other people.",
+        unsure="There are too few records to rule out that synthetic records lie closer to the training patients.",
         advice="See the membership attacks: they decide whether this can be exploited.",
     ),
     measure=measure,

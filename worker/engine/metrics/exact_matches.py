@@ -70,6 +70,7 @@ EXACT_MATCHES = AttackMetric(
         good="Synthetic records equal training records no more often than they equal other people's by chance.",
         caution="Slightly more synthetic records may equal a training record than chance explains.",
         fail="The cohort contains copies of training records.",
+        unsure="There are too few records to rule out that the cohort contains copies of training records.",
         advice="Do not share this cohort. The model repeats what it has seen: train with fewer passes or more records.",
     ),
     measure=measure,

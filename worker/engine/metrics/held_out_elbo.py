@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
-from worker.engine.metrics.verdicts import near_yardstick
+from worker.engine.metrics.verdicts import Limits, near_yardstick
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
@@ -48,12 +48,13 @@ HELD_OUT_ELBO = Metric(
     meaning="How many nats of surprise a real, unseen record is to the model; fewer is better, and every 0.7 fewer "
     "means "
     "that the model finds the record twice as likely.",
-    rule=near_yardstick("independent", "lower", good_within=0.0, fail_beyond=1.0),
+    rule=near_yardstick("independent", "lower", Limits(good=0.0, sure=1.0, fail=1.0)),
     words=Words(
         good="The model finds unseen patients at least as likely as their separate codes are.",
         caution="The model finds unseen patients slightly less likely than their separate codes are.",
         fail="The model has not learned how codes go together: unseen patients surprise it more than unrelated codes "
         "would.",
+        unsure="There are too few test records to tell whether the model has learned how codes go together.",
         advice="Train longer.",
     ),
 )

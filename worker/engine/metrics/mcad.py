@@ -50,6 +50,7 @@ MCAD = CohortMetric(
         good="Synthetic patients have as many codes as real ones.",
         caution="Some synthetic patients have too many or too few codes.",
         fail="The number of codes per patient is wrong for many synthetic patients.",
+        unsure="There are too few records to tell whether synthetic patients have as many codes as real ones.",
         advice="Do not use the cohort for burden of disease or cost; train longer.",
     ),
     measure=measure,

@@ -11,6 +11,10 @@ from worker.engine.records import Records
 
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
 Level = Literal["good", "caution", "fail"]
+Finding = Literal["good", "caution", "unsure", "fail"]  # unsure: too few records to tell, which is a caution too
+
+
+MORE_RECORDS = "Evaluate a larger cohort, or against a data set with more patients, to find out."
 
 
 @dataclass(frozen=True)
@@ -68,15 +72,17 @@ class Words:
     caution: str
     fail: str
     advice: str  # what to do when it is not good
+    unsure: str = ""  # for rules that take noise into account
 
-    def verdict(self, level: Level, known: Mapping[str, Any] | None = None) -> Verdict:
-        """The sentence of that level."""
-        said: str = getattr(self, level)
-        return Verdict(level, said.format(**known or {}), "" if level == "good" else self.advice)
+    def verdict(self, finding: Finding, known: Mapping[str, Any] | None = None) -> Verdict:
+        """The sentence of that finding."""
+        said: str = getattr(self, finding)
+        advice = {"good": "", "unsure": MORE_RECORDS}.get(finding, self.advice)
+        return Verdict("caution" if finding == "unsure" else finding, said.format(**known or {}), advice)
 
 
-# (what was measured in each role) -> the level; None when a measurement it needs is absent
-Rule = Callable[[Mapping[str, Measurement]], Level | None]
+# (what was measured in each role) -> what it says; None when a measurement it needs is absent
+Rule = Callable[[Mapping[str, Measurement]], Finding | None]
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,8 @@ class Metric:
 
     def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:
         """How good the measured value is beside its yardsticks; None if that cannot be said."""
-        level = self.rule(measured)
-        return None if level is None else self.words.verdict(level, known)
+        finding = self.rule(measured)
+        return None if finding is None else self.words.verdict(finding, known)
 
 
 @dataclass(frozen=True)

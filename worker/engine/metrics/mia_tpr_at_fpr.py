@@ -101,6 +101,7 @@ MIA_TPR_AT_FPR = AttackMetric(
         caution="A careful attacker may name slightly more training patients than by chance.",
         fail="A careful attacker can name training patients: their records lie closer to the cohort than other "
         "people's.",
+        unsure="There are too few records to rule out that a careful attacker can name training patients.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),
     measure=measure,

@@ -86,6 +86,8 @@ MIR = AttackMetric(
         fail="Training patients can be recognised: the cohort has records nearly equal to theirs, more often than it "
         "has "
         "for other people.",
+        unsure="There are too few records to rule out that training patients can be recognised by nearly equal "
+        "records.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",
     ),
     measure=measure,

@@ -103,6 +103,7 @@ MMD = CohortMetric(
         good="Whole records cannot be told from real ones.",
         caution="Whole records differ from real ones by a little more than chance.",
         fail="Whole records are as easy to tell from real ones as records with unrelated codes.",
+        unsure="There are too few records to tell whether whole records could be told from real ones.",
         advice="Train longer, or use the cohort for counts of single codes only.",
     ),
     measure=measure,

@@ -43,6 +43,7 @@ NNDR = AttackMetric(
         good="Synthetic records single out training patients no more than other people.",
         caution="Synthetic records may single out training patients slightly more than other people.",
         fail="Synthetic records clearly single out training patients.",
+        unsure="There are too few records to rule out that synthetic records single out training patients.",
         advice="See the membership attacks: they decide whether this can be exploited.",
     ),
     measure=measure,

@@ -10,11 +10,12 @@ SLICE_CMD = CohortMetric(
     direction="lower",
     bounds=cmd.BOUNDS,
     meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
-    rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional"),
+    rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional", needs_contrast=True),
     words=Words(
         good="Among patients with the condition, codes go together as they do in real ones.",
         caution="Among patients with the condition, some links between codes are weaker or different.",
         fail="Among patients with the condition, codes go together no better than in ordinary patients.",
+        unsure="There are too few patients with the condition to tell whether their codes go together as in real ones.",
         advice="Do not study combinations of codes within this condition on this cohort.",
     ),
     measure=cmd.measure,

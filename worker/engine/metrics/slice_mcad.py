@@ -16,6 +16,7 @@ SLICE_MCAD = CohortMetric(
         good="Synthetic patients with the condition have as many codes as real ones.",
         caution="Some synthetic patients with the condition have too many or too few codes.",
         fail="The number of codes is wrong for many synthetic patients with the condition.",
+        unsure="There are too few patients with the condition to tell whether they have as many codes as real ones.",
         advice="Do not use the cohort for burden of disease within this condition.",
     ),
     measure=mcad.measure,

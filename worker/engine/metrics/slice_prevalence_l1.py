@@ -43,6 +43,8 @@ SLICE_PREVALENCE_L1 = CohortMetric(
         caution="Some codes that go with the condition come too often or too rarely.",
         fail="Records look like ordinary patients with the asked code written in, not like patients with the "
         "condition.",
+        unsure="There are too few patients with the condition to tell whether other codes are as common as in "
+        "real ones.",
         advice="Look at the guided prevalences; use another method, or train on more patients with the condition.",
     ),
     measure=measure,

@@ -12,7 +12,8 @@ from worker.engine.metrics.auprc import AUPRC, auprc
 from worker.engine.metrics.auroc import AUROC, auroc
 from worker.engine.metrics.classifier import Label, trained_scores
 from worker.engine.metrics.groups import CONFIDENCE
-from worker.engine.metrics.measurement import Measurement, Metric, Verdict
+from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Verdict
+from worker.engine.metrics.ranking import Curve, Ranking
 from worker.engine.records import Records
 
 N_BOOTSTRAPS = 50
@@ -22,19 +23,23 @@ TRAININGS_AT_A_TIME = 2
 AUGMENTED = 5000  # real records to start from, and records that are added
 
 UTILITY: tuple[Metric, ...] = (AUROC, AUPRC)
-AREAS: dict[str, Callable[[NDArray[np.bool_], NDArray[np.float64]], float]] = {"auroc": auroc, "auprc": auprc}
+AREAS: dict[str, Callable[[Curve], float]] = {"auroc": auroc, "auprc": auprc}
 Fit = Callable[[Records, Records, Label], NDArray[np.float64]]  # (train, test, label) -> scores of the test records
 
 
 @dataclass(frozen=True)
 class LabelResult:
-    """One label: each metric's `value` (trained on synthetic records) and `real` (on as many real ones)."""
+    """One label: each metric's `value` (trained on synthetic records), `real` (on as many real ones) and `shortfall`
+    (real minus synthetic on the same test records)."""
 
     label: Label
     measured: Mapping[str, Mapping[str, Measurement]]  # metric -> role -> measurement
+    chance: Mapping[str, float]  # metric -> what scores that know nothing give
 
     def verdict(self, metric: Metric) -> Verdict | None:
-        return metric.verdict(self.measured[metric.name], {"label": self.label.name})
+        chance = self.chance[metric.name]
+        yardstick = {"chance": Measurement(chance, chance, chance)}
+        return metric.verdict({**self.measured[metric.name], **yardstick}, {"label": self.label.name})
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,19 @@ def predict_label(
 ) -> LabelResult:
     """AUROC and AUPRC on test of a classifier trained on `synth` and of one trained on as many real records."""
     real = sampled(train, len(synth), rng)
-    found = areas(label, {"value": synth, "real": real}, test, rng, fit)
+    trial = Trial.of(label, {"value": synth, "real": real}, test, rng, fit)
+    found = {role: trial.areas(role) for role in ("value", "real")}
     if len(real) < len(synth):
         note = "all training records: there are fewer of them than synthetic ones"
         found["real"] = {name: measured.noting(note) for name, measured in found["real"].items()}
-    return LabelResult(label, {m.name: {role: areas[m.name] for role, areas in found.items()} for m in UTILITY})
+    found["shortfall"] = trial.differences("real", "value")
+    chance = {"auroc": 0.5, "auprc": trial.prevalence}
+    for name, lowest in ((name, measured.low) for name, measured in found["real"].items()):
+        if lowest is not None and lowest <= chance[name]:
+            note = "not judged: a model trained on real records may be no better than chance"
+            found["shortfall"][name] = found["shortfall"][name].noting(note)
+    measured = {m.name: {role: areas[m.name] for role, areas in found.items()} for m in UTILITY}
+    return LabelResult(label, measured, chance)
 
 
 def augment_label(
@@ -72,39 +85,10 @@ def augment_label(
     arms: dict[str, Records | None] = {"real": start, "real + real": Records.concatenate([start, more])}
     for name, records in synthetic.items():
         arms[name] = None if records is None else Records.concatenate([start, sampled(records, AUGMENTED, rng)])
-    found = areas(label, {name: each for name, each in arms.items() if each is not None}, test, rng, fit)
+    there = {name: each for name, each in arms.items() if each is not None}
+    trial = Trial.of(label, there, test, rng, fit)
     missing = _absent("this report has no such records")
-    return Augmentation(label, {name: found.get(name, missing) for name in arms})
-
-
-def areas(
-    label: Label,
-    trains: Mapping[str, Records],
-    test: Records,
-    rng: np.random.Generator,
-    fit: Fit = trained_scores,
-) -> dict[str, dict[str, Measurement]]:
-    """Both areas after training on each of `trains`, tested on the same bootstraps.
-
-    The same `rng` draws the same bootstraps, so that classifiers of several calls can be compared.
-
-    Two trainings run at a time, with one thread each: LightGBM's own threads wait for each other at every node of
-    every tree, which costs more than it gains and, when the cores are shared, twenty times as much.
-    """
-    reasons = {name: measurable(label, [train, test]) for name, train in trains.items()}
-    with ThreadPoolExecutor(TRAININGS_AT_A_TIME) as pool:
-        fits = {name: pool.submit(fit, train, test, label) for name, train in trains.items() if reasons[name] is None}
-        scores = {name: each.result() for name, each in fits.items()}
-    truth = label.of(test)
-    draws = [rng.integers(0, len(test), int(BOOTSTRAP_SHARE * len(test))) for _ in range(N_BOOTSTRAPS)]
-    draws = [rows for rows in draws if 0 < truth[rows].sum() < len(rows)]  # an area needs both classes
-    found = {}
-    for name, reason in reasons.items():
-        if reason is not None:
-            found[name] = _absent(reason)
-        else:
-            found[name] = {m.name: _with_interval(AREAS[m.name], truth, scores[name], draws) for m in UTILITY}
-    return found
+    return Augmentation(label, {name: trial.areas(name) if name in there else missing for name in arms})
 
 
 def measurable(label: Label, sets: Sequence[Records]) -> str | None:
@@ -116,16 +100,62 @@ def measurable(label: Label, sets: Sequence[Records]) -> str | None:
     return None
 
 
-def _with_interval(
-    area: Callable[[NDArray[np.bool_], NDArray[np.float64]], float],
-    truth: NDArray[np.bool_],
-    scores: NDArray[np.float64],
-    draws: Sequence[NDArray[np.int64]],
-) -> Measurement:
-    value = area(truth, scores)
+@dataclass(frozen=True)
+class Trial:
+    """Classifiers tested on the same bootstraps of the test records, so that their differences have intervals too."""
+
+    prevalence: float  # of the label among the test records
+    drawn: Mapping[str, Mapping[str, NDArray[np.float64]]]  # name -> metric -> area on test, then on each bootstrap
+    reasons: Mapping[str, str]  # why there is no classifier of that name
+
+    @classmethod
+    def of(
+        cls,
+        label: Label,
+        trains: Mapping[str, Records],
+        test: Records,
+        rng: np.random.Generator,
+        fit: Fit = trained_scores,
+    ) -> "Trial":
+        """Train on each of `trains`. The same `rng` draws the same bootstraps, so that several trials can be compared.
+
+        Two trainings run at a time, with one thread each: LightGBM's own threads wait for each other at every node of
+        every tree, which costs more than it gains and, when the cores are shared, twenty times as much.
+        """
+        checked = {name: measurable(label, [train, test]) for name, train in trains.items()}
+        with ThreadPoolExecutor(TRAININGS_AT_A_TIME) as pool:
+            fits = {name: pool.submit(fit, trains[name], test, label) for name, why in checked.items() if why is None}
+            scores = {name: each.result() for name, each in fits.items()}
+        truth = label.of(test)
+        draws = [rng.integers(0, len(test), int(BOOTSTRAP_SHARE * len(test))) for _ in range(N_BOOTSTRAPS)]
+        draws = [rows for rows in draws if 0 < truth[rows].sum() < len(rows)]  # an area needs both classes
+        drawn = {}
+        for name, each in scores.items():
+            ranking = Ranking.of(truth, each)
+            curves = [ranking.curve(), *map(ranking.curve, draws)]
+            drawn[name] = {metric: np.array([area(curve) for curve in curves]) for metric, area in AREAS.items()}
+        reasons = {name: why for name, why in checked.items() if why is not None}
+        return cls(float(truth.mean()) if len(test) else 0.0, drawn, reasons)
+
+    def areas(self, name: str) -> dict[str, Measurement]:
+        """Of one classifier, by metric."""
+        if name in self.reasons:
+            return _absent(self.reasons[name])
+        return {m: _with_interval(drawn, (0.0, 1.0)) for m, drawn in self.drawn[name].items()}
+
+    def differences(self, name: str, other: str) -> dict[str, Measurement]:
+        """The areas of one classifier minus those of the other, by metric."""
+        reason = self.reasons.get(name) or self.reasons.get(other)
+        if reason is not None:
+            return _absent(reason)
+        return {m: _with_interval(self.drawn[name][m] - self.drawn[other][m], (-1.0, 1.0)) for m in AREAS}
+
+
+def _with_interval(drawn: NDArray[np.float64], bounds: Bounds) -> Measurement:
+    value, again = drawn[0], drawn[1:]
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile([area(truth[rows], scores[rows]) for rows in draws], [tail, 1 - tail])
-    return Measurement.within((0.0, 1.0), value, min(low, value), max(high, value))
+    low, high = np.quantile(again, [tail, 1 - tail])
+    return Measurement.within(bounds, value, min(low, value), max(high, value))
 
 
 def _absent(reason: str) -> dict[str, Measurement]:
