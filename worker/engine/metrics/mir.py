@@ -5,15 +5,14 @@ from numpy.typing import NDArray
 
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
-    N_BOOTSTRAPS,
     AttackMetric,
     AttackResult,
     AttackSets,
     Roles,
-    bootstrapped,
     certain,
     sampled,
 )
+from worker.engine.metrics.groups import N_GROUPS, around, split
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
@@ -23,7 +22,7 @@ BOUNDS: Bounds = (0.0, 1.0)
 THRESHOLD = 3  # squared L2 distance, as in the paper
 
 
-def f1(hit_members: NDArray[np.float64], hit_others: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def f1(hit_members: float, hit_others: float, ratio: float) -> float:
     """F1 of calling a record a member, from the shares of members and of others that are called so.
 
     `ratio` is members : others. F1 = 2 TP / (2 TP + FP + FN), divided by the number of members.
@@ -32,40 +31,42 @@ def f1(hit_members: NDArray[np.float64], hit_others: NDArray[np.float64], ratio:
 
 
 def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
-    """F1 with the cohort and with the control in its place, on the same targets."""
+    """F1 with the cohort and with the control in its place, on the same targets.
+
+    The intervals leave out one group of targets, cohort and control at a time. Drawing targets again would not be
+    enough: a cohort that happens to have a common record more often than the control calls more targets members.
+    """
     n = min(len(sets.members), len(sets.non_members))
-    members, others = sampled(sets.members, n, rng), sampled(sets.non_members, n, rng)
-    shares = []  # for members and others: how often each pair (called by the attack, called by the control) occurs
-    for targets in (members, others):
-        called = [_called(targets, cohort) for cohort in (sets.cohort_at_size, sets.control_at_size)]
-        shares.append(np.bincount(called[0] * 2 + called[1], minlength=4) / n)
-    # drawing targets again changes only how many have each pair: a bootstrap is one multinomial draw
-    again = [rng.multinomial(n, each, size=N_BOOTSTRAPS) / n for each in shares]  # (B, 4) each
-    natural = len(sets.train) / len(sets.holdout)
+    targets = [sampled(records, n, rng) for records in (sets.members, sets.non_members)]
+    places = [split(records, rng) for records in (sets.cohort_at_size, sets.control_at_size)]
+    near = [[_near(each, groups) for each in targets] for groups in places]  # of cohort and control, to both targets
+    note, n_used = sets.size_note, len(sets.cohort_at_size)
     by_ratio = {}
-    for name, ratio in (("balanced", 1.0), ("natural", natural)):
-        attack, control = (_score(shares, role, ratio) for role in ("attack", "control"))
-        draws = [_score(again, role, ratio) for role in ("attack", "control")]
+    for name, ratio in (("balanced", 1.0), ("natural", len(sets.train) / len(sets.holdout))):
+        attack, control = (_score(pair, ratio, None) for pair in near)
+        left = np.array([[_score(pair, ratio, group) for pair in near] for group in range(N_GROUPS)])  # (G, 2)
         by_ratio[name] = Roles(
-            bootstrapped(float(attack), draws[0], BOUNDS, len(sets.cohort_at_size), sets.size_note),
-            bootstrapped(float(control), draws[1], BOUNDS, len(sets.control_at_size)),
+            around(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
+            around(control, left[:, 1].tolist(), BOUNDS, n_used),
             certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
-            bootstrapped(float(attack - control), draws[0] - draws[1], GAIN_BOUNDS, len(sets.cohort_at_size)),
+            around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
-    return AttackResult(MIR, by_ratio.pop("balanced"), {"at the natural ratio": by_ratio["natural"]})
+    return AttackResult(MIR, by_ratio["balanced"], {"at the natural ratio": by_ratio["natural"]})
 
 
-_PAIRS = {"attack": [2, 3], "control": [1, 3]}  # pairs (attack, control) in which that role calls the target a member
+def _near(targets: Records, groups: list[Records]) -> NDArray[np.bool_]:
+    """Whether each group has a record that is nearly equal to the target, (targets, G)."""
+    return np.stack([nearest(targets, group) <= THRESHOLD for group in groups], axis=1)
 
 
-def _score(shares: list[NDArray[np.float64]], role: str, ratio: float) -> NDArray[np.float64]:
-    """F1 from the shares of the four pairs (last axis) among members and among others."""
-    members, others = (each[..., _PAIRS[role]].sum(axis=-1) for each in shares)
-    return f1(members, others, ratio)
-
-
-def _called(targets: Records, cohort: Records) -> NDArray[np.int64]:
-    return (nearest(targets, cohort) <= THRESHOLD).astype(np.int64)
+def _score(near: list[NDArray[np.bool_]], ratio: float, left_out: int | None) -> float:
+    """F1 from the nearness of members and of others, without one group of targets and one of the cohort."""
+    called = []
+    for each in near:
+        if left_out is not None:
+            each = np.delete(each, left_out, axis=1)[np.arange(len(each)) % N_GROUPS != left_out]
+        called.append(each.any(axis=1).mean())
+    return f1(called[0], called[1], ratio)
 
 
 MIR = AttackMetric(
