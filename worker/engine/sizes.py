@@ -1,8 +1,7 @@
 """How many codes will a record have, given the few that are known? A small network of its own.
 
 A condition fixes a handful of codes; the number of codes is drawn next, before all others. A head on the denoiser saw
-too few such moments to be right in a slice (docs/decisions/0013). This network is so small that every record of every
-batch can be one.
+too few such moments to be right in a slice (docs/decisions/0013). This network is so small that it can see many more.
 """
 
 import torch

@@ -28,6 +28,7 @@ from worker.engine.noise import Noise
 from worker.engine.records import Records
 
 SETTLE_RATE = 0.05  # of the learning rate
+SIZE_SHARE = 0.3  # of a batch's records, from which the number of codes is learned
 TIME_SAMPLERS: dict[str, type[TimeSampler]] = {"importance": ImportanceTimes, "power": PowerTimes}
 
 
@@ -157,7 +158,7 @@ class Trainer:
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), self.generator)
         x_t = self.noise.q_sample(x_start, t, self.generator)
-        contexts = Contexts.draw(x_start, self.generator) if self.noise.reveals else None
+        contexts = self._draw_contexts(x_start)
         mine = slice(self.rank, None, self.world)
         with (
             precision(self.device),
@@ -182,6 +183,13 @@ class Trainer:
         self._update_average(self.step if settled_for < 0 else settled_for)
         self.times.update(*self._gather(t[mine], l_t))
         self._smooth_loss(float((l_t / probability[mine]).mean().detach()))
+
+    def _draw_contexts(self, x_start: Tensor) -> Contexts | None:
+        """Some records of the batch once more, as a condition shows them; the same number for every process."""
+        if not self.noise.reveals:
+            return None
+        rows = round(max(self.config.context_share, SIZE_SHARE) * len(x_start) / self.world) * self.world
+        return Contexts.draw(x_start[:rows], self.generator)
 
     def _gather(self, t: Tensor, l_t: Tensor) -> tuple[Tensor, Tensor]:
         """The times and losses of all processes, so that their time samplers stay the same."""

@@ -119,7 +119,7 @@ class SparseDenoiser(Denoiser):
         if not self.noise.reveals:
             return None
         x = torch.full((len(codes), self.n_codes), HIDDEN, dtype=torch.uint8, device=codes.device)
-        x[torch.arange(len(codes)), codes] = PRESENT
+        x.scatter_(1, codes.unsqueeze(1), PRESENT)
         return torch.sigmoid(self.reading(x, None).logits(codes))
 
     def reading(self, x: Tensor, size: Tensor | None) -> Reading:
