@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from worker.engine import reveal
-from worker.engine.blocks import Ties, blocks_of
+from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
 from worker.engine.conditioning import Starts
 from worker.engine.conditions import Condition, Target
 from worker.engine.config import D3PMConfig, SparseConfig
@@ -112,8 +112,9 @@ def draw(denoiser: Denoiser, condition: Condition | None, steps: int, n: int = R
     generator = seeded()
     x, size = Starts.under(denoiser, condition, "cpu").draw(n, generator)
     expected = JOINT @ EVERY.double()
-    ties = Ties.seen_by(denoiser, expected)
-    return reveal_sample(denoiser.reading(x, size), expected, ties, steps, deal_offsets(N, 0, 0), generator), size
+    hidden = (x == HIDDEN).any(0).nonzero().squeeze(1)
+    blocks = blocks_of(hidden, expected, Ties.seen_by(denoiser, expected), steps, np.random.default_rng(0))
+    return reveal_sample(denoiser.reading(x, size), blocks, deal_offsets(N, 0, 0), generator), size
 
 
 CONDITIONS = {
@@ -175,14 +176,8 @@ def test_more_codes_than_any_record_had_leave_no_room_for_others() -> None:
     sizes = torch.tensor([0.5, 0.5, 0.0])
     denoiser = SparseDenoiser(noise, torch.full((8,), 0.2), sizes, SparseConfig(width=8, blocks=1)).eval()
     starts = Starts.under(denoiser, Condition.of(8, all_of=[0, 1, 2, 3, 4]), "cpu")
-    drawn = reveal_sample(
-        denoiser.reading(*starts.draw(50, seeded())),
-        torch.full((8,), 0.2),
-        Ties.none(8),
-        4,
-        deal_offsets(8, 0, 0),
-        seeded(),
-    )
+    reading, blocks = denoiser.reading(*starts.draw(50, seeded())), list(torch.arange(5, 8).split(1))
+    drawn = reveal_sample(reading, blocks, deal_offsets(8, 0, 0), seeded())
     assert (drawn.sum(1) == 5).all()
 
 
@@ -223,9 +218,8 @@ def test_a_rare_code_s_number_hardly_varies_between_cohorts() -> None:
     generator, totals = seeded(), torch.zeros(40)
     for chunk in range(20):
         x = torch.full((1024, 40), HIDDEN, dtype=torch.uint8)
-        totals += reveal_sample(
-            denoiser.reading(x, None), torch.full((40,), 1e-3), Ties.none(40), 4, deal_offsets(40, 1, chunk), generator
-        ).sum(0)
+        blocks = list(torch.randperm(40, generator=generator).split(10))
+        totals += reveal_sample(denoiser.reading(x, None), blocks, deal_offsets(40, 1, chunk), generator).sum(0)
     assert totals.mean() == pytest.approx(20.48, abs=0.5)
     assert totals.var() < 0.25 * 20.48  # of independent draws it would be about 20
 
@@ -236,13 +230,21 @@ def test_a_rare_code_s_number_hardly_varies_between_cohorts() -> None:
 def test_blocks_hold_every_code_once_and_about_equally_many_expected_codes() -> None:
     expected = 0.4 / torch.arange(1, 901) ** 0.7
     ties = Ties(np.where(np.arange(900) < 300, np.arange(900), -1), np.zeros((300, 300)))
-    blocks = blocks_of(torch.arange(900), expected, ties, 12, seeded())
+    blocks = blocks_of(torch.arange(900), expected, ties, 12, np.random.default_rng(0))
     assert sorted(torch.cat(blocks).tolist()) == list(range(900))
     sums = torch.stack([expected[codes].sum() for codes in blocks])
     assert len(blocks) == 12
     assert (sums / sums.mean() - 1).abs().max() < 0.3
-    others = blocks_of(torch.arange(900), expected, ties, 12, seeded(1))
+    others = blocks_of(torch.arange(900), expected, ties, 12, np.random.default_rng(1))
     assert [set(a.tolist()) for a in blocks] != [set(b.tolist()) for b in others]
+
+
+def test_of_two_chunks_each_reveals_first_what_the_other_reveals_last() -> None:
+    expected, ties = torch.full((60,), 0.1), Ties.none(60)
+    chunks = [blocks_of_chunk(torch.arange(60), expected, ties, 6, seed=3, chunk=chunk) for chunk in range(3)]
+    first, second, third = ([set(codes.tolist()) for codes in blocks] for blocks in chunks)
+    assert second == first[::-1]
+    assert third != first
 
 
 def test_codes_that_go_together_are_not_drawn_together() -> None:
@@ -258,7 +260,7 @@ def test_codes_that_go_together_are_not_drawn_together() -> None:
     ties = Ties.seen_by(denoiser, prevalence)
     assert np.array_equal(ties.strength[ties.place][:, ties.place].argmax(1), partner.numpy())
     for seed in range(20):
-        for codes in blocks_of(torch.arange(n), prevalence, ties, 4, seeded(seed)):
+        for codes in blocks_of(torch.arange(n), prevalence, ties, 4, np.random.default_rng(seed)):
             assert not set(codes.tolist()) & set(partner[codes].tolist())
 
 

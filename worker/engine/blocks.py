@@ -48,12 +48,20 @@ class Ties:
         return cls(place, strength)
 
 
-def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, generator: torch.Generator) -> list[Tensor]:
-    """`codes` (C,) in at most `steps` blocks with about equal sums of `expected` (N,)."""
+def blocks_of_chunk(codes: Tensor, expected: Tensor, ties: Ties, steps: int, seed: int, chunk: int) -> list[Tensor]:
+    """The blocks of one chunk of a cohort. A chunk and the next reveal the same blocks in opposite order.
+
+    A network is not quite of one mind: how common a code comes out depends a little on what is revealed before it, and
+    that is the same for a whole chunk. For any two codes, each goes first in one chunk of the pair.
+    """
+    blocks = blocks_of(codes, expected, ties, steps, np.random.default_rng([seed, chunk // 2]))
+    return blocks[::-1] if chunk % 2 else blocks
+
+
+def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator) -> list[Tensor]:
+    """`codes` (C,) in at most `steps` blocks with about equal sums of `expected` (N,), in random order."""
     if steps < 1:
         raise ConfigError(f"steps must be 1 or more, not {steps}")
-    seed = torch.randint(2**62, (1,), generator=generator, device=generator.device)
-    rng = np.random.default_rng(int(seed))
     order = rng.permutation(codes.cpu().numpy())
     mass = expected.double().cpu().numpy()[order] + 1e-6
     place = ties.place[order]

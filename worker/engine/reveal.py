@@ -13,7 +13,6 @@ what the network has read so far is updated, not read again (see `Reading`). Thr
 import torch
 from torch import Tensor
 
-from worker.engine.blocks import Ties, blocks_of
 from worker.engine.denoisers import Reading
 from worker.engine.noise import HIDDEN, PRESENT
 
@@ -30,17 +29,13 @@ def deal_offsets(n_codes: int, seed: int, chunk: int) -> Tensor:
 
 
 @torch.no_grad()
-def reveal_sample(
-    reading: Reading, expected: Tensor, ties: Ties, steps: int, offsets: Tensor, generator: torch.Generator
-) -> Tensor:
-    """Reveal every hidden code of the batch in at most `steps` network calls, (B, N) uint8 of 0 and 1.
+def reveal_sample(reading: Reading, blocks: list[Tensor], offsets: Tensor, generator: torch.Generator) -> Tensor:
+    """Reveal the hidden codes of the batch, a block with each network call, (B, N) uint8 of 0 and 1.
 
-    Blocks are made by the prevalences `expected` (N,) and by `ties`; `offsets` (N,) come from `deal_offsets`.
+    `blocks` are of worker/engine/blocks.py and hold every hidden code; `offsets` (N,) come from `deal_offsets`.
     """
     x_0 = (reading.x == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
-    hidden = (reading.x == HIDDEN).any(0).nonzero().squeeze(1)
-    blocks = blocks_of(hidden, expected, ties, steps, generator)
     for number, codes in enumerate(blocks, start=1):
         p = torch.sigmoid(reading.logits(codes)) * (reading.x[:, codes] == HIDDEN)
         reading.reveal(codes, _draw(p, reading.left(), offsets[codes], number == len(blocks), generator))

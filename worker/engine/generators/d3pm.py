@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker.engine.blocks import Ties
+from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditioning import Starts
 from worker.engine.conditions import Condition
 from worker.engine.config import D3PMConfig
@@ -26,7 +26,7 @@ from worker.engine.generators.protocol import (
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.losses import Elbo, held_out_elbo
-from worker.engine.noise import Noise, TwoStateNoise, noise_named
+from worker.engine.noise import HIDDEN, Noise, TwoStateNoise, noise_named
 from worker.engine.records import Records
 from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
@@ -147,8 +147,9 @@ class D3PMGenerator(Generator):
                 sizes[rows] = size
         reading = self.denoiser.reading(x, sizes if sized else None)
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
-        expected, steps = self.prevalence.to(self.device), self.steps_of(chunk.request)
-        return reveal_sample(reading, expected, ties, steps, offsets, generator)
+        hidden, steps = (x == HIDDEN).any(0).nonzero().squeeze(1), self.steps_of(chunk.request)
+        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, chunk.request.seed, chunk.number)
+        return reveal_sample(reading, blocks, offsets, generator)
 
     def _draw_walked(self, chunk: Chunk) -> Tensor:
         """The same through time, for noises that do not reveal."""
