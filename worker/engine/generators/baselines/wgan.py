@@ -72,7 +72,8 @@ class Wgan(Baseline):
     def adam(self, *parts: nn.Module) -> torch.optim.Optimizer:
         """Adam over all weights of these parts."""
         weights = [weight for part in parts for weight in part.parameters()]
-        return torch.optim.Adam(weights, lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay)
+        settings = self.settings
+        return torch.optim.Adam(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
 
     def _critic_step(self, x: Tensor, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> float:
         with torch.no_grad():
