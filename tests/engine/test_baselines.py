@@ -1,7 +1,6 @@
 """The published generators: their sizes are the published ones, they learn, and they know more than prevalences."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,65 +8,37 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.engine.test_generators import fitted_once, population
 from worker.engine.baseline_config import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
 from worker.engine.conditions import Condition
 from worker.engine.errors import ConditionError, ConfigError, DataError, TrainingError
-from worker.engine.generators import FitRequest, SampleRequest, generator_named
+from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.baselines import BASELINES, Baseline
 from worker.engine.generators.baselines.emr_wgan import EmrWgan
 from worker.engine.generators.baselines.med_wgan import MeanCritic, MedWgan
 from worker.engine.generators.baselines.wgan import Wgan, gradient_penalty
 from worker.engine.metrics import fidelity
-from worker.engine.population import simulated_population
-from worker.engine.records import Records
 
 TINY: dict[str, Any] = {"epochs": 2, "batch_size": 50, "noise_width": 8}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A baseline with settings that learn the simulated population in seconds, and what its records then do better than
-    codes drawn independently."""
+    """What a baseline does better than codes drawn independently when it was trained as in test_generators.py."""
 
     name: str
-    settings: dict[str, Any]
     beats_on: str
     falls_to: float  # the last loss as a share of the largest: a critic's distance first grows, while the critic learns
-    records: int = 3000
 
 
 TRIALS = [
-    Trial(
-        "med-wgan",
-        {"epochs": 20, "batch_size": 100, "pretrain_share": 0.2, "critic_widths": [64, 32], "binarise": "bernoulli"},
-        beats_on="mcad",
-        falls_to=0.1,
-    ),
-    Trial(
-        "emr-wgan",
-        {
-            "epochs": 25,
-            "batch_size": 50,
-            "learning_rate": 2e-3,
-            "width": 64,
-            "layers": 2,
-            "critic_steps": 1,
-            "binarise": "bernoulli",
-        },
-        beats_on="mcad",
-        falls_to=0.5,
-    ),
+    Trial("med-wgan", beats_on="mcad", falls_to=0.1),
+    Trial("emr-wgan", beats_on="mcad", falls_to=0.5),
 ]
 
 
-def population(n: int, seed: int = 0) -> Records:
-    return simulated_population().sample(n, np.random.default_rng(seed))
-
-
-@cache
 def trained(name: str) -> Baseline:
-    trial = next(trial for trial in TRIALS if trial.name == name)
-    made = generator_named(name).fit(FitRequest(population(trial.records), None, trial.settings))
+    made = fitted_once(name)
     assert isinstance(made, Baseline)
     return made
 
@@ -89,7 +60,7 @@ def test_the_loss_falls(trial: Trial) -> None:
 def test_samples_beat_independent_codes(trial: Trial) -> None:
     drawn, test = trained(trial.name).sample(SampleRequest(4000, seed=1)), population(4000, seed=2)
     rng = np.random.default_rng(0)
-    measured = fidelity(drawn, test, population(trial.records), rng, names=[trial.beats_on])[trial.beats_on]
+    measured = fidelity(drawn, test, population(3000), rng, names=[trial.beats_on])[trial.beats_on]
     assert measured.value.value is not None and measured.independent.value is not None
     assert measured.value.value < measured.independent.value
 
