@@ -40,7 +40,8 @@ SETTINGS: dict[str, dict[str, object]] = {
         "denoiser": {"kind": "sparse", "width": 32, "blocks": 1},
         "training": {"epochs": 4, "batch_size": 200, "learning_rate": 5e-3},
     },
-    "med-wgan": BRIEF_GAN | {"learning_rate": 2e-3, "pretrain_share": 0.1, "pretrain_batch_size": 50, "critic_widths": [64, 32]},
+    "med-wgan": BRIEF_GAN
+    | {"learning_rate": 2e-3, "pretrain_share": 0.1, "pretrain_batch_size": 50, "critic_widths": [64, 32]},
     "emr-wgan": BRIEF_GAN | {"learning_rate": 3e-3, "width": 64, "layers": 2},
 }
 TRAINED = [g.name for g in GENERATORS if g.name != "independent"]
@@ -218,7 +219,9 @@ def test_a_checkpoint_of_another_run_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", REJECTING)
 def test_a_condition_that_is_too_rare_is_an_error_and_not_an_endless_search(name: str) -> None:
-    asked = Condition.of(N_CODES, all_of=by_prevalence()[-20:])  # untrained GANs have each code in half of their records
+    asked = Condition.of(
+        N_CODES, all_of=by_prevalence()[-20:]
+    )  # untrained GANs have each code in half of their records
     with pytest.raises(ConditionError, match="too rare"):
         fit_briefly(name).sample(SampleRequest(5, condition=asked))
 

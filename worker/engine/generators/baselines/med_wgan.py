@@ -82,7 +82,7 @@ class MedWgan(Wgan):
         if step >= math.ceil(self.settings.pretrain_share * total):
             return super().train_step(x, optimisers, step, total, generator)
         losses = []
-        for part in x.split(self.settings.pretrain_batch_size):
+        for part in torch.split(x, self.settings.pretrain_batch_size):
             losses.append(self.network.reconstruction_loss(part))
             descend(optimisers["autoencoder"], losses[-1])
         return float(torch.stack(losses).detach().mean())

@@ -97,7 +97,8 @@ def gradient_penalty(critic: nn.Module, real: Tensor, made: Tensor, generator: t
     share = torch.rand(len(real), 1, generator=generator, device=real.device)
     between = (real + share * (made - real)).requires_grad_()
     (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    return ((slope.float().norm(dim=1) - 1) ** 2).mean()
+    penalty: Tensor = ((slope.float().norm(dim=1) - 1) ** 2).mean()
+    return penalty
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
