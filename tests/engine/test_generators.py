@@ -31,7 +31,7 @@ from worker.engine.records import Records
 from worker.engine.training import Hooks, Progress
 
 # GANs this small hardly dare to say that a rare code is more likely than not, so codes are drawn and not rounded.
-BRIEF_GAN = {"epochs": 80, "batch_size": 250, "ema_decay": 0.98, "binarise": "bernoulli"}
+BRIEF_GAN = {"epochs": 80, "binarise": "bernoulli"}
 # Large enough to learn the common codes in seconds; the published sizes are in test_baselines.py.
 SETTINGS: dict[str, dict[str, object]] = {
     "independent": {},
@@ -41,8 +41,16 @@ SETTINGS: dict[str, dict[str, object]] = {
         "training": {"epochs": 4, "batch_size": 200, "learning_rate": 5e-3},
     },
     "med-wgan": BRIEF_GAN
-    | {"learning_rate": 2e-3, "pretrain_share": 0.1, "pretrain_batch_size": 50, "critic_widths": [64, 32]},
-    "emr-wgan": BRIEF_GAN | {"learning_rate": 3e-3, "width": 64, "layers": 2},
+    | {
+        "batch_size": 250,
+        "learning_rate": 2e-3,
+        "ema_decay": 0.98,
+        "pretrain_share": 0.1,
+        "pretrain_batch_size": 50,
+        "critic_widths": [64, 32],
+    },
+    "emr-wgan": BRIEF_GAN
+    | {"batch_size": 100, "learning_rate": 3e-3, "ema_decay": 0.99, "critic_steps": 3, "width": 64, "layers": 2},
 }
 TRAINED = [g.name for g in GENERATORS if g.name != "independent"]
 REJECTING = [g.name for g in GENERATORS if g.methods == ("rejection",)]
