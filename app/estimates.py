@@ -10,6 +10,7 @@ from model_store.broker import WorkerFacts
 GIB = 1 << 30
 CHUNK = 1024  # records that are drawn together; the engine's own, which the API must not import: a test compares them
 JOB_SECONDS = 0.5  # of every job: its message, its claim, its manifest
+UNCONDITIONAL = "unconditional"
 PART_SECONDS = 0.02  # of every part: its claim, its lease, its file
 
 
@@ -42,10 +43,15 @@ def parallel_parts(workers: Sequence[WorkerFacts], threads: int) -> float:
 def expectation(
     costs: dict[str, Any] | None, method: str | None, steps: int | None, n: int, part_records: int, at_a_time: float
 ) -> Expectation:
-    """`method` None is a request without conditions, `steps` None the model's own choice."""
+    """`method` None is a request without conditions, `steps` None the model's own choice.
+
+    A method that was not timed takes as much memory as none, and nobody knows how long: rejection is as slow as the
+    condition is rare.
+    """
     if costs is None:
         return NOTHING_KNOWN
-    cost = costs["methods"][method or "unconditional"]
+    methods = costs["methods"]
+    cost = methods.get(method or UNCONDITIONAL, methods[UNCONDITIONAL])
     calls = cost["steps"] if steps is None or cost["steps"] is None else steps
     for_record = cost["seconds_per_chunk"] / CHUNK + (calls or 0) * cost["seconds_per_record_call"]
     parts, part = parts_of(n, part_records)
@@ -53,4 +59,5 @@ def expectation(
     seconds = JOB_SECONDS + costs["load_seconds"] + min(rounds * part, n) * for_record + rounds * PART_SECONDS
     known = costs["base_bytes"] is not None and cost["bytes_per_chunk"] is not None
     memory = (costs["base_bytes"] + cost["bytes_per_chunk"]) / GIB if known else None
-    return Expectation(calls, round(seconds, 2), None if memory is None else round(memory, 3))
+    timed = method is None or method in methods
+    return Expectation(calls, round(seconds, 2) if timed else None, None if memory is None else round(memory, 3))

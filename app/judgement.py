@@ -13,6 +13,10 @@ from model_store.targets import resolve_targets
 from model_store.vocabulary import ResolvedCondition, Vocabulary
 
 FEW_RECORDS = 200  # what comes with a condition is then learned from hardly anyone
+REJECTION = (
+    "this model can only draw records and throw away those that do not satisfy the condition: the rarer it is, the"
+    " longer it takes, and if fewer than about one in 200 of the model's records satisfy it, the job fails"
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ def check_limits(services: Services, model: Model, body: GenerateRequest) -> str
         raise RequestError(f"n: a cohort has at most {services.settings.max_records:,} records")
     timesteps = services.timesteps_of(model)
     if body.steps is not None and timesteps is not None and body.steps > timesteps:
-        raise RequestError(f"steps: this model makes at most {timesteps} network calls for a record")
+        calls = "one network call" if timesteps == 1 else f"{timesteps} network calls"
+        raise RequestError(f"steps: this model makes at most {calls} for a record")
     methods = METHODS_OF[model.generator]
     method = methods[0] if body.method == "auto" else body.method
     if method not in methods:
@@ -56,7 +61,10 @@ def judge(services: Services, model: Model, body: GenerateRequest) -> Judgement:
     support = _support(index, terms)
     targets = [_target(vocabulary, index, terms, target) for target in body.targets]
     relaxation = None if support.is_enough else _relaxed(vocabulary, index, terms, body.targets)
-    return Judgement(support, None, targets, _warnings(body, support, targets), relaxation)
+    warnings = _warnings(body, support, targets)
+    if body.asks_for_something and METHODS_OF[model.generator] == ("rejection",):
+        warnings.append(REJECTION)
+    return Judgement(support, None, targets, warnings, relaxation)
 
 
 def _support(index: TrainingIndex | None, terms: list[Term], *more: Part) -> Support:

@@ -45,7 +45,7 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.UnevaluatedError, 409, "not-evaluated", "The cohort is still being evaluated"),
     Row(errors.RequestError, 422, "invalid-request", "The request cannot be carried out as it is"),
     Row(errors.UnknownCodeError, 422, "unknown-code", "A code is not in the vocabulary"),
-    Row(errors.ConditionError, 422, "bad-condition", "The condition contradicts itself"),
+    Row(errors.ConditionError, 422, "bad-condition", "The condition cannot be met"),
     Row(errors.DataError, 422, "bad-data", "The data cannot be used"),
     Row(errors.TooLargeError, 413, "too-large", "The request is too large"),
     Row(errors.AccessError, 401, "unauthorized", "A valid API key is needed"),

@@ -21,6 +21,7 @@ from model_store.sweeper import Sweeper
 from model_store.tables import Dataset, Model
 from model_store.vocabulary import Vocabulary
 from worker.contract import ROUTES
+from worker.training_settings import most_calls
 
 REMEMBERED_VOCABULARIES = 16
 REMEMBERED_INDEXES = 2  # each holds a number for every code of every training record
@@ -65,7 +66,7 @@ class Services:
         return self._facts(model.prefix, model.manifest_hash).vocabulary
 
     def timesteps_of(self, model: Model) -> int | None:
-        """The most network calls a model can make for a record; None if it has no network."""
+        """The most network calls a model can make for a record; None if there is no limit."""
         return self._facts(model.prefix, model.manifest_hash).timesteps
 
     def training_index_of(self, model: Model) -> TrainingIndex | None:
@@ -102,7 +103,9 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
         manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
-        return ModelFacts(bundles.vocabulary_in(manifest), manifest["config"].get("settings", {}).get("timesteps"))
+        config = manifest["config"]
+        calls = most_calls(str(config.get("generator")), config.get("settings", {}))
+        return ModelFacts(bundles.vocabulary_in(manifest), calls)
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
         dataset = datasets.load_dataset(self.store, prefix, manifest_hash)

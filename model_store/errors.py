@@ -63,7 +63,7 @@ class UnknownCodeError(RequestError):
 
 
 class ConditionError(RequestError):
-    """A condition contradicts itself."""
+    """A condition contradicts itself, or is too rare for its model."""
 
     reason = "bad-condition"
 

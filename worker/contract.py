@@ -128,7 +128,7 @@ class GeneratePayload(Payload):
     n: int = Field(ge=1)
     conditions: Conditions = Field(default_factory=Conditions)
     targets: list[Target] = Field(default_factory=list, max_length=MOST_TARGETS)
-    method: Literal["auto", "exact", "langevin"] = "auto"
+    method: Literal["auto", "exact", "langevin", "rejection"] = "auto"
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)
     steps: int | None = Field(None, ge=1, le=10_000)
@@ -146,7 +146,7 @@ def check_method(method: str, *, asks: bool, targets: bool) -> None:
     if method != "auto" and not asks:
         raise ValueError(f"method '{method}' says how to meet conditions, but there are none")
     if method == "langevin" and targets:
-        raise ValueError("targets are met by the method 'exact'; 'langevin' only makes codes more common")
+        raise ValueError("targets are met by 'exact' or 'rejection'; 'langevin' only makes codes more common")
 
 
 class EvaluatePayload(Payload):

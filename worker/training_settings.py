@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_store.errors import RequestError
+from worker.engine.baseline_config import BASELINE_CONFIGS, BaselineConfig, WganConfig
 from worker.engine.config import PRESETS, D3PMConfig, automatic_preset, preset
 from worker.engine.errors import ConfigError
 
 AUTO = "auto"
 PRESET_NAMES = (AUTO, *PRESETS)
+BASELINE_NAMES = tuple(BASELINE_CONFIGS)
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,28 @@ def resolved_settings(preset_name: str, changes: dict[str, Any]) -> dict[str, An
     return merged(preset(preset_name).model_dump(), changes)
 
 
+def baseline_settings(generator: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """A published generator's own settings with the request's changes; ConfigError if it would refuse them."""
+    return BASELINE_CONFIGS[generator](**changes).model_dump()
+
+
+def most_calls(generator: str, settings: dict[str, Any]) -> int | None:
+    """The most network calls a model with these settings can make for a record; None if there is no limit."""
+    if issubclass(BASELINE_CONFIGS.get(generator, BaselineConfig), WganConfig):
+        return 1
+    return settings.get("timesteps")
+
+
 def check_settings(generator: str, preset_name: str | None, changes: dict[str, Any]) -> None:
     """RequestError if the generator would refuse these settings."""
-    if generator != "d3pm":
-        return  # it has none
     try:
-        # Which preset `auto` takes depends on the data; what may be changed does not depend on the preset.
-        D3PMConfig(**resolved_settings("fast" if preset_name in (None, AUTO) else str(preset_name), changes))
+        if generator in BASELINE_CONFIGS:
+            if preset_name not in (None, AUTO):
+                raise RequestError(f"preset: '{generator}' has one only, its published settings: leave it out")
+            baseline_settings(generator, changes)
+        elif generator == "d3pm":
+            # Which preset `auto` takes depends on the data; what may be changed does not depend on the preset.
+            D3PMConfig(**resolved_settings("fast" if preset_name in (None, AUTO) else str(preset_name), changes))
     except ConfigError as error:
         raise RequestError(f"settings: {error}") from None
 

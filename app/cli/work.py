@@ -11,7 +11,7 @@ from app.cli.progress import remaining_text, wait_with_bars
 from app.client import Client
 from model_store.formats import WRITERS
 from worker.contract import FormatName, RollupName
-from worker.training_settings import PRESET_NAMES
+from worker.training_settings import BASELINE_NAMES, PRESET_NAMES
 
 JobId = Annotated[str, typer.Argument(help="id of a job")]
 ModelId = Annotated[str, typer.Argument(help="id of a model")]
@@ -22,7 +22,7 @@ Targets = Annotated[
         metavar="CODE=SHARE", help="such as 'ICD10CM:E11*=0.3': that share has it, the rest does not; repeatable"
     ),
 ]
-Method = Annotated[str | None, typer.Option(help="how conditions are met: auto, exact or langevin")]
+Method = Annotated[str | None, typer.Option(help="how conditions are met: auto, exact, langevin or rejection")]
 Strength = Annotated[float | None, typer.Option(help="of the guidance by langevin")]
 Steps = Annotated[int | None, typer.Option(help="network calls for each record")]
 Codes = Annotated[list[str] | None, typer.Option(metavar="CODE", help="may be given more than once; * is a wildcard")]
@@ -63,7 +63,7 @@ def train(
     context: typer.Context,
     dataset: Annotated[str, typer.Argument(help="id of a dataset")],
     name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    generator: Annotated[str | None, typer.Option(help="d3pm or independent")] = None,
+    generator: Annotated[str | None, typer.Option(help=f"d3pm, independent, {', '.join(BASELINE_NAMES)}")] = None,
     preset: Annotated[str | None, typer.Option(help=f"one of {', '.join(PRESET_NAMES)}")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="such as training.epochs=5; repeatable")

@@ -6,14 +6,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from app.schemas.fields import Code, Name, PlainText, Seed, SettingsDict
 from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
-from worker.training_settings import PRESET_NAMES
+from worker.training_settings import BASELINE_NAMES, PRESET_NAMES
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
-GeneratorName = Literal["d3pm", "independent"]
+GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan"]
 # How conditions are met: `auto` leaves the choice to the service.
-MethodName = Literal["auto", "exact", "langevin"]
+MethodName = Literal["auto", "exact", "langevin", "rejection"]
 # generator -> the methods its models offer; the first is what `auto` means
-METHODS_OF: dict[str, tuple[str, ...]] = {"d3pm": ("exact", "langevin"), "independent": ("exact",)}
+METHODS_OF: dict[str, tuple[str, ...]] = {
+    "d3pm": ("exact", "langevin"),
+    "independent": ("exact",),
+    **dict.fromkeys(BASELINE_NAMES, ("rejection",)),
+}
 
 Id = Annotated[str, Field(max_length=64)]
 
@@ -50,9 +54,15 @@ class TrainRequest(Request):
 
     dataset_id: Id = Field(description="of a finished ingestion")
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
-    generator: GeneratorName = Field("d3pm", description="`independent` ignores how codes occur together: a yardstick")
+    generator: GeneratorName = Field(
+        "d3pm",
+        description="`independent` ignores how codes occur together: a yardstick; the others are published generators"
+        " to compare with",
+    )
     preset: Preset = Field(
-        "auto", description="settings to start from; `auto` chooses by the size of the data and says why in the result"
+        "auto",
+        description="settings to start from; `auto` chooses by the size of the data and says why in the result;"
+        " published generators start from their published settings and take no other preset",
     )
     settings: SettingsDict = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: Seed = 0
@@ -128,12 +138,13 @@ class GenerateRequest(Request):
     n: int = Field(ge=1, le=2**31, strict=True, description="synthetic records to draw")
     conditions: ConditionsRequest = Field(default_factory=ConditionsRequest)
     targets: list[TargetRequest] = Field(
-        default_factory=list, max_length=MOST_TARGETS, description="shares of the cohort; met by `exact` only"
+        default_factory=list, max_length=MOST_TARGETS, description="shares of the cohort; not met by `langevin`"
     )
     method: MethodName = Field(
         "auto",
         description="how conditions are met: `exact` by every record, `langevin` (the paper's guidance, `d3pm` models"
-        " only) by more records than without; `auto` is `exact`",
+        " only) by more records than without, `rejection` (published generators) by throwing the others away; `auto` is"
+        " `exact` or, where that is not offered, `rejection`",
     )
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False, description="of `langevin`; 0 is none")
     seed: Seed = 0

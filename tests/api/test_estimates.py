@@ -78,6 +78,18 @@ def test_support_method_time_and_memory(caller: Caller) -> None:
     assert any("more common" in warning for warning in guided["warnings"])
 
 
+def test_rejection_is_not_timed_and_says_so(caller: Caller) -> None:
+    costs = COSTS | {"methods": {"unconditional": COSTS["methods"]["unconditional"] | {"steps": 1}}}
+    model = caller.model(generator="emr-wgan", dataset_id=caller.dataset(rows=rows()), costs=costs)
+    told = asked(caller, model, conditions={"all_of": ["ICD10CM:E11"]}).json()
+    assert (told["method"], told["steps"], told["seconds"], told["memory_gib"]) == ("rejection", 1, None, 1.0)
+    assert any("throw away" in warning for warning in told["warnings"])
+    plain = asked(caller, model).json()
+    assert plain["seconds"] > 0 and not any("throw away" in warning for warning in plain["warnings"])
+    job = asked(caller, model, "/generate", targets=[{"codes": ["ICD10CM:E11"], "share": 0.5}]).json()
+    assert any("throw away" in warning for warning in job["warnings"])
+
+
 def test_a_model_that_was_not_timed(caller: Caller) -> None:
     told = asked(caller, trained(caller, costs=None)).json()
     assert told["seconds"] is None and told["memory_gib"] is None

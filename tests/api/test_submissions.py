@@ -28,6 +28,13 @@ def test_train(caller: Caller) -> None:
     assert request["model_id"].startswith("mdl_")
 
 
+@pytest.mark.parametrize("generator", [name for name in METHODS_OF if name not in ("d3pm", "independent")])
+def test_train_a_published_generator(caller: Caller, generator: str) -> None:
+    body = {"dataset_id": caller.dataset(), "generator": generator, "preset": "auto", "settings": {"epochs": 3}}
+    answer = caller.http.post("/train", json=body)
+    assert answer.status_code == 202 and answer.json()["request"]["generator"] == generator
+
+
 def test_registries_are_the_engines() -> None:
     from worker.engine.generators import GENERATORS, protocol
 
@@ -43,6 +50,10 @@ def test_registries_are_the_engines() -> None:
         ({"settings": {"training": {"epoch": 3}}}, "epoch: Extra inputs"),
         ({"preset": "fast", "settings": {"denoiser": {"width": 3}}}, "denoiser"),
         ({"preset": "fastest"}, "'fast'"),
+        ({"generator": "emr-wgan", "settings": {"widht": 3}}, "widht: Extra inputs"),
+        ({"generator": "med-wgan", "settings": {"binarise": "toss"}}, "'round' or 'bernoulli'"),
+        ({"generator": "med-wgan", "preset": "fast"}, "its published settings"),
+        ({"generator": "gan"}, "'emr-wgan'"),
     ],
 )
 def test_wrong_settings_are_refused_at_submission(caller: Caller, changes: dict[str, Any], words: str) -> None:
@@ -77,7 +88,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"conditions": {"all_off": []}}, "invalid-request", "all_off"),
     ({"conditions": {"all_of": ["x" * 300]}}, "invalid-request", "200"),
     ({"method": "langevin"}, "invalid-request", "there are none"),
-    ({"method": "magic"}, "invalid-request", "'auto', 'exact' or 'langevin'"),
+    ({"method": "magic"}, "invalid-request", "'auto', 'exact', 'langevin' or 'rejection'"),
+    ({"method": "rejection", "conditions": {"all_of": ["ICD10CM:E84"]}}, "invalid-request", "does not offer"),
     ({"targets": [{"codes": ["ICD10CM:E85"], "share": 0.5}]}, "unknown-code", "did you mean 'ICD10CM:E84'"),
     ({"targets": [{"codes": ["ICD10CM:E84"], "share": 1.5}]}, "invalid-request", "share"),
     ({"targets": [{"codes": [], "share": 0.5}]}, "invalid-request", "codes"),

@@ -68,3 +68,34 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
         table.write_bytes(b"nothing,of,use\n1,2,3\n")
         with pytest.raises(JobFailedError):
             client.wait(client.upload([table]))
+
+
+def test_a_published_generator_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
+    """Hardly trained it draws every code in half of the records: a condition on one is common, one on many is not."""
+    table = tmp_path / "records.csv"
+    table.write_bytes(long_csv(600))
+    with Front(shared_stand.settings) as front, Client(front.url, front.key("comparer")) as client:
+        dataset = client.wait(client.upload([table]))["result"]["dataset_id"]
+        settings = {"epochs": 2, "batch_size": 64, "width": 16, "layers": 2, "binarise": "bernoulli"}
+        trained = client.wait(client.train(dataset, generator="emr-wgan", settings=settings))
+        model = trained["result"]["model_id"]
+        told = client.model(model)
+        assert told["generator"] == "emr-wgan" and told["details"]["settings"]["critic_steps"] == 2
+        assert len(told["details"]["curve"]) == 2
+
+        asked = {"all_of": ["ICD9DX:001"], "none_of": ["ICD9DX:002"], "targets": {"ICD9DX:004": 0.25}}
+        assert client.estimate(model, 100, **asked)["seconds"] is None
+        cohort = client.wait(client.generate(model, 100, **asked))
+        client.download(cohort["id"], tmp_path / "cohort.csv")
+        with (tmp_path / "cohort.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        having = {code: {row["record_id"] for row in rows if row["code"] == code} for code in ("001", "002", "004")}
+        assert len(having["001"]) == 100 and not having["002"] and abs(len(having["004"]) - 25) <= 1
+        client.wait(cohort["result"]["evaluate_job_id"])
+        assert client.report(cohort["id"])["conditional"]["metrics"]["attainment"]["figures"]["value"]["value"] == 1
+
+        many = [f"ICD9DX:{code:03d}" for code in range(12)]
+        with pytest.raises(JobFailedError, match="too rare for this generator"):
+            client.wait(client.generate(model, 100, all_of=many))
+        with pytest.raises(ApiError, match="one network call"):
+            client.generate(model, 100, steps=16)

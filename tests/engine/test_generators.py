@@ -2,14 +2,18 @@
 
 import json
 import sys
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load, save
 
-from worker.engine.conditions import Condition
+from worker.engine.checkpoints import Checkpoint
+from worker.engine.conditions import Condition, Target
 from worker.engine.config import PRESETS, LinformerConfig, preset
-from worker.engine.errors import ConfigError, DataError, StateError
+from worker.engine.errors import ConditionError, ConfigError, DataError, StateError, TrainingStopped
 from worker.engine.generators import (
     GENERATORS,
     FitRequest,
@@ -24,7 +28,11 @@ from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.generators.protocol import CHUNK
 from worker.engine.population import simulated_population
 from worker.engine.records import Records
+from worker.engine.training import Hooks, Progress
 
+# GANs this small hardly dare to say that a rare code is more likely than not, so codes are drawn and not rounded.
+BRIEF_GAN = {"epochs": 80, "binarise": "bernoulli"}
+# Large enough to learn the common codes in seconds; the published sizes are in test_baselines.py.
 SETTINGS: dict[str, dict[str, object]] = {
     "independent": {},
     "d3pm": {
@@ -32,18 +40,43 @@ SETTINGS: dict[str, dict[str, object]] = {
         "denoiser": {"kind": "sparse", "width": 32, "blocks": 1},
         "training": {"epochs": 4, "batch_size": 200, "learning_rate": 5e-3},
     },
+    "med-wgan": BRIEF_GAN
+    | {
+        "batch_size": 250,
+        "learning_rate": 2e-3,
+        "ema_decay": 0.98,
+        "pretrain_share": 0.1,
+        "pretrain_batch_size": 50,
+        "critic_widths": [64, 32],
+    },
+    "emr-wgan": BRIEF_GAN
+    | {"batch_size": 100, "learning_rate": 3e-3, "ema_decay": 0.99, "critic_steps": 3, "width": 64, "layers": 2},
 }
+TRAINED = [g.name for g in GENERATORS if g.name != "independent"]
+REJECTING = [g.name for g in GENERATORS if g.methods == ("rejection",)]
+
+
+N_CODES = simulated_population().n_codes
 
 
 def population(n: int, seed: int = 0) -> Records:
     return simulated_population().sample(n, np.random.default_rng(seed))
 
 
+@cache
+def fitted_once(name: str) -> Generator:
+    return generator_named(name).fit(FitRequest(population(3000), population(300, seed=1), SETTINGS[name]))
+
+
 @pytest.fixture(scope="module", params=[g.name for g in GENERATORS])
 def fitted(request: pytest.FixtureRequest) -> Generator:
-    return generator_named(request.param).fit(
-        FitRequest(population(3000), population(300, seed=1), SETTINGS[request.param])
-    )
+    return fitted_once(request.param)
+
+
+def by_prevalence() -> list[int]:
+    """Codes, the most common ones first."""
+    found: list[int] = np.argsort(-population(3000).prevalence()).tolist()
+    return found
 
 
 def same(a: Records, b: Records) -> bool:
@@ -105,6 +138,26 @@ def test_a_condition_raises_what_it_asks_for(fitted: Generator) -> None:
     assert guided > 2 * plain
 
 
+def test_every_record_satisfies_the_condition(fitted: Generator) -> None:
+    codes = by_prevalence()
+    asked = Condition.of(N_CODES, any_of=[codes[:2]], none_of=[codes[2]])
+    assert asked.satisfied_by(fitted.sample(SampleRequest(CHUNK + 50, condition=asked))).all()
+
+
+def test_a_target_is_met_by_its_share_and_by_no_other_record(fitted: Generator) -> None:
+    code = by_prevalence()[0]
+    for share in (0.3, 1.0):
+        drawn = fitted.sample(SampleRequest(500, targets=(Target(N_CODES, frozenset([code]), share),)))
+        assert abs(len(drawn.having(code)) - share * 500) <= 1
+
+
+def test_a_part_of_a_conditioned_cohort_does_not_depend_on_the_rest(fitted: Generator) -> None:
+    asked = Condition.of(N_CODES, none_of=by_prevalence()[:1])
+    whole = fitted.sample(SampleRequest(CHUNK + 100, condition=asked))
+    part = fitted.sample(SampleRequest(100, condition=asked, first_chunk=1))
+    assert same(part, whole.take(np.arange(CHUNK, CHUNK + 100)))
+
+
 def test_bad_requests_are_refused(fitted: Generator) -> None:
     with pytest.raises(ConfigError, match="0 or more"):
         SampleRequest(-1)
@@ -112,6 +165,79 @@ def test_bad_requests_are_refused(fitted: Generator) -> None:
         SampleRequest(1, strength=-1)
     with pytest.raises(DataError, match="nothing to learn from"):
         type(fitted).fit(FitRequest(Records.from_sets([], 3)))
+
+
+# --- generators that train ---
+
+
+def fit_briefly(name: str, **changes: Any) -> Generator:
+    """Six steps, in two epochs."""
+    brief = {"epochs": 2, "batch_size": 50}
+    settings = SETTINGS[name] | ({"training": brief} if name == "d3pm" else brief)
+    return generator_named(name).fit(FitRequest(population(150), None, settings, seed=3, **changes))
+
+
+def stopped_after(step: int, name: str) -> Checkpoint:
+    """Where a run was when it was stopped, as it is kept: tensors in safetensors, values in JSON."""
+    kept: list[Checkpoint] = []
+    hooks = Hooks(on_checkpoint=kept.append, should_stop=lambda: steps.pop() == 0)
+    steps = list(range(step))  # popped from the end: 0 comes after `step` of them
+    with pytest.raises(TrainingStopped):
+        fit_briefly(name, hooks=hooks)
+    assert kept[-1].values["step"] == step
+    return Checkpoint(load(save(kept[-1].tensors)), json.loads(json.dumps(kept[-1].values)))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_run_that_is_stopped_after_any_step_and_resumed_ends_in_the_same_weights(name: str) -> None:
+    whole = fit_briefly(name).state()
+    for step in range(1, 6):
+        resumed = fit_briefly(name, checkpoint=stopped_after(step, name)).state()
+        assert set(resumed.tensors) == set(whole.tensors)
+        for weight, tensor in whole.tensors.items():
+            assert torch.equal(tensor, resumed.tensors[weight]), (step, weight)
+        assert resumed.config == whole.config
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_progress_is_told_after_every_step(name: str) -> None:
+    seen: list[Progress] = []
+    fit_briefly(name, hooks=Hooks(on_progress=seen.append))
+    assert [(p.step, p.total_steps, p.epoch) for p in seen] == [(i, 6, 1 + (i > 3)) for i in range(1, 7)]
+    assert all(np.isfinite(p.loss) for p in seen)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_and_drawing_leave_the_callers_random_numbers_alone(name: str) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    fit_briefly(name).sample(SampleRequest(5))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_checkpoint_of_another_run_is_refused(name: str) -> None:
+    made = stopped_after(1, name)
+    with pytest.raises(StateError, match="seed"):
+        fit_briefly(name, checkpoint=Checkpoint(made.tensors, made.values | {"seed": 4}))
+    with pytest.raises(StateError, match="another network"):
+        fit_briefly(name, checkpoint=Checkpoint({"generator": made.tensors["generator"]}, made.values))
+
+
+@pytest.mark.parametrize("name", REJECTING)
+def test_a_condition_that_is_too_rare_is_an_error_and_not_an_endless_search(name: str) -> None:
+    asked = Condition.of(
+        N_CODES, all_of=by_prevalence()[-20:]
+    )  # untrained GANs have each code in half of their records
+    with pytest.raises(ConditionError, match="too rare"):
+        fit_briefly(name).sample(SampleRequest(5, condition=asked))
+
+
+@pytest.mark.parametrize("name", REJECTING)
+def test_a_method_that_is_not_offered_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="by rejection, not by 'exact'"):
+        fit_briefly(name).sample(SampleRequest(5, method="exact"))
 
 
 def test_more_steps_than_the_process_has_are_refused() -> None:

@@ -14,7 +14,7 @@ class ConfigError(EngineError, ValueError):
 
 
 class ConditionError(EngineError, ValueError):
-    """A condition contradicts itself or names codes that are not in the vocabulary."""
+    """A condition contradicts itself, names codes that are not in the vocabulary, or is too rare to be met."""
 
 
 class StateError(EngineError, ValueError):

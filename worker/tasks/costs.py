@@ -24,6 +24,7 @@ from worker.tasks.loading import pack_tensors, unpack_tensors
 T = TypeVar("T")
 
 UNCONDITIONAL = "unconditional"
+REJECTION = "rejection"
 BUDGET_SECONDS = 1.2  # slow networks are measured with fewer calls than they need, or on fewer records
 ROWS = (16, 128, CHUNK)
 
@@ -31,6 +32,7 @@ ROWS = (16, 128, CHUNK)
 def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_bytes: int | None) -> dict[str, Any]:
     """Seconds and bytes of drawing from a trained generator, without a condition and by each of its methods.
 
+    Rejection is left out: what it takes depends on how rare the condition is, so one condition tells nothing of others.
     The generator is loaded as a generate job loads it. `common_code` is asked for in the conditioned measurements;
     `base_bytes` is what a worker holds before it has a model.
     """
@@ -40,7 +42,9 @@ def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_
     weights = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
     condition = Condition.of(len(vocabulary), all_of=[common_code])
     requests = {UNCONDITIONAL: SampleRequest(1)} | {
-        method: SampleRequest(1, condition=condition, method=method) for method in generator.methods
+        method: SampleRequest(1, condition=condition, method=method)
+        for method in generator.methods
+        if method != REJECTION
     }
     return {
         "threads": torch.get_num_threads(),

@@ -23,7 +23,14 @@ from worker.logs import place_of
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
 from worker.tasks.loading import as_records, dataset_of, pack_tensors, plain
-from worker.training_settings import ChosenPreset, chosen_preset, merged, resolved_settings
+from worker.training_settings import (
+    BASELINE_NAMES,
+    ChosenPreset,
+    baseline_settings,
+    chosen_preset,
+    merged,
+    resolved_settings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +46,7 @@ def train(run: JobRun) -> Outcome:
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
     preset = _preset(run, payload, dataset)
-    settings = payload.settings if preset is None else resolved_settings(preset.name, payload.settings)
+    settings = _settings(payload, preset)
     generator = _fit(run, payload, dataset, settings)
     run.check()
     run.progress.step("store", maximum=1)
@@ -48,11 +55,20 @@ def train(run: JobRun) -> Outcome:
 
 
 def _preset(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> ChosenPreset | None:
-    """Where the settings come from; None for generators that have none."""
+    """Where the settings come from; None for generators that have no presets."""
     if payload.generator != D3PMGenerator.name:
         return None
     on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
     return chosen_preset(payload.preset, len(dataset.records), len(dataset.vocabulary), on_gpu)
+
+
+def _settings(payload: TrainPayload, preset: ChosenPreset | None) -> dict[str, Any]:
+    """All of the generator's settings, with the request's changes."""
+    if preset is not None:
+        return resolved_settings(preset.name, payload.settings)
+    if payload.generator in BASELINE_NAMES:
+        return baseline_settings(payload.generator, payload.settings)
+    return payload.settings
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
@@ -91,9 +107,12 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: d
 
 def _with_checkpoints(generator: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Offer a checkpoint every few steps; it changes nothing about the result."""
-    if generator != "d3pm" or settings.get("training", {}).get("checkpoint_every") is not None:
+    offer = {"checkpoint_every": CHECKPOINT_STEPS}
+    if generator in BASELINE_NAMES:
+        return settings if settings["checkpoint_every"] is not None else settings | offer
+    if generator != D3PMGenerator.name or settings.get("training", {}).get("checkpoint_every") is not None:
         return settings
-    return merged(settings, {"training": settings.get("training", {}) | {"checkpoint_every": CHECKPOINT_STEPS}})
+    return merged(settings, {"training": settings.get("training", {}) | offer})
 
 
 def _costs(state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:

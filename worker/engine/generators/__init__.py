@@ -1,13 +1,14 @@
-"""The generators this engine has. A new one is a file here and a line in GENERATORS."""
+"""The generators this engine has. A new one is a file here and a line in GENERATORS (or in BASELINES)."""
 
 from worker.engine.errors import ConfigError
+from worker.engine.generators.baselines import BASELINES
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.generators.protocol import FitRequest, Generator, SampleRequest, State
 
 __all__ = ["GENERATORS", "FitRequest", "Generator", "SampleRequest", "State", "from_state", "generator_named"]
 
-GENERATORS: tuple[type[Generator], ...] = (D3PMGenerator, IndependentGenerator)
+GENERATORS: tuple[type[Generator], ...] = (D3PMGenerator, IndependentGenerator, *BASELINES)
 
 
 def generator_named(name: str) -> type[Generator]:

@@ -1,0 +1,13 @@
+"""Generators from the literature, to compare with. A new one is a file here, a line below and its settings in
+worker/engine/baseline_config.py."""
+
+from worker.engine.generators.baselines.base import Baseline
+from worker.engine.generators.baselines.emr_wgan import EmrWgan
+from worker.engine.generators.baselines.med_wgan import MedWgan
+
+__all__ = ["BASELINES", "Baseline"]
+
+BASELINES: tuple[type[Baseline], ...] = (
+    MedWgan,
+    EmrWgan,
+)

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from worker.engine.baseline_config import BaselineConfig
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.conditions import Condition
-from worker.engine.config import Config
 from worker.engine.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
 from worker.engine.generators.protocol import (
+    CHUNK,
     Chunk,
     FitRequest,
     Generator,
@@ -31,18 +31,9 @@ from worker.engine.records import Records
 from worker.engine.training import Progress, precision, resolve_device, seeded
 
 STATE_VERSION = 1
-# Rejection gives up on a condition when this many times the asked records were drawn: one in a hundred must meet it.
-MOST_TRIES = 100
-
-
-class BaselineConfig(Config):
-    """What every baseline's training needs; each adds its own, with the published values as defaults."""
-
-    epochs: int = Field(100, ge=1)
-    batch_size: int = Field(256, ge=2)
-    learning_rate: float = Field(1e-3, gt=0)
-    ema_decay: float | None = Field(None, ge=0, lt=1, description="averages the weights; None keeps the last ones")
-    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
+# Rejection gives up when fewer than one in RAREST of SURE or more drawn records satisfy the condition.
+RAREST, SURE = 200, 4096
+FEWEST_DRAWN = 256  # at a time: a network call for fewer costs nearly as much
 
 
 class Baseline(Generator):
@@ -51,6 +42,9 @@ class Baseline(Generator):
     methods = ("rejection",)
     Settings: ClassVar[type[BaselineConfig]]
     calls: ClassVar[int] = 1  # of the network for each record
+    # Beginnings of the names of weights that drawing does not need. They are not saved: a critic has seen every
+    # training record, and would tell whoever has the model who was among them.
+    training_only: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: Any, n_codes: int, seed: int = 0) -> None:
         self.settings, self.n_codes = settings, n_codes
@@ -89,6 +83,8 @@ class Baseline(Generator):
         settings = cls.Settings(**request.settings)
         if len(request.train) == 0 or len(request.train.indices) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
+        if len(request.train) == 1:
+            raise DataError(f"'{cls.name}' cannot learn from a single record")
         baseline = cls(settings, request.train.n_codes, request.seed)
         baseline.to(resolve_device(request.device))
         baseline.prepare(request.train)
@@ -108,37 +104,40 @@ class Baseline(Generator):
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.network.eval()
-        self.method_of(request)
+        self.method_of(request), self.steps_of(request)  # refuse what cannot be
         with torch.no_grad(), precision(self.device):
             return sample_in_chunks(request, self.n_codes, self._draw_chunk, progress)
 
     def _draw_chunk(self, chunk: Chunk) -> Records:
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
-        parts, order = [Records.from_sets([], self.n_codes)], [np.empty(0, np.int64)]
+        parts, order = [], []
         for rows, condition in chunk.conditions():
-            parts.append(self._meeting(condition, len(rows), chunk.request, generator))
+            if condition is None or condition.is_empty:
+                parts.append(self._drawn(len(rows), chunk.request, generator))
+            else:
+                parts.append(self._meeting(condition, len(rows), chunk.request, generator))
             order.append(rows)
         return Records.concatenate(parts).take(np.argsort(np.concatenate(order)))
 
-    def _meeting(
-        self, condition: Condition | None, n: int, request: SampleRequest, generator: torch.Generator
-    ) -> Records:
+    def _drawn(self, rows: int, request: SampleRequest, generator: torch.Generator) -> Records:
+        return Records.from_dense(self.draw(rows, generator, request.steps).cpu().numpy())
+
+    def _meeting(self, condition: Condition, n: int, request: SampleRequest, generator: torch.Generator) -> Records:
         """n records that satisfy the condition: draw, and throw the others away."""
-        kept, found, drawn = [], 0, 0
-        rows = n if condition is None or condition.is_empty else max(n, 256)
+        kept = [Records.from_sets([], self.n_codes)]
+        found, drawn = 0, 0
         while found < n:
-            if drawn > MOST_TRIES * max(n, 256):
+            if drawn >= SURE and found * RAREST < drawn:
                 raise ConditionError(
                     f"'{self.name}' can only throw away records that do not satisfy the condition, and of {drawn:,} "
-                    f"drawn {found:,} did: it is too rare for this generator; 'd3pm' meets it exactly"
+                    f"drawn {found:,} did: it is too rare for this generator; a 'd3pm' model meets it exactly"
                 )
-            records = Records.from_dense(self.draw(rows, generator, request.steps).cpu().numpy())
-            drawn += rows
-            if condition is not None and not condition.is_empty:
-                records = records.take(np.flatnonzero(condition.satisfied_by(records)))
-            kept.append(records)
-            found += len(records)
-        return Records.concatenate([Records.from_sets([], self.n_codes), *kept]).take(np.arange(n))
+            needed = n if found == 0 else math.ceil((n - found) * drawn / found)  # at the rate so far
+            rows = min(max(needed, FEWEST_DRAWN), CHUNK)
+            records = self._drawn(rows, request, generator)
+            kept.append(records.take(np.flatnonzero(condition.satisfied_by(records))))
+            drawn, found = drawn + rows, found + len(kept[-1])
+        return Records.concatenate(kept).take(np.arange(n))
 
     # --- at rest ---
 
@@ -150,15 +149,19 @@ class Baseline(Generator):
             "n_codes": self.n_codes,
             "curve": self.curve,
         }
-        return State({name: value.detach().cpu() for name, value in self.network.state_dict().items()}, config)
+        weights = self.network.state_dict().items()
+        saved = {name: value.cpu() for name, value in weights if not name.startswith(self.training_only)}
+        return State(saved, config)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
             raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
         baseline = cls(cls.Settings(**state.config["settings"]), int(state.config["n_codes"]))
+        own = baseline.network.state_dict().items()
+        unsaved = {name: value for name, value in own if name.startswith(cls.training_only)}
         try:
-            baseline.network.load_state_dict(state.tensors)
+            baseline.network.load_state_dict(unsaved | state.tensors)
         except RuntimeError as error:
             raise StateError(f"the tensors do not fit the configuration: {error}") from None
         baseline.curve = list(state.config["curve"])
@@ -174,7 +177,9 @@ class _Run:
         self.settings = baseline.settings
         self.optimisers = baseline.optimisers()
         self.weights = {name: weight for name, weight in baseline.network.named_parameters() if weight.requires_grad}
-        self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.average: dict[str, Tensor] = {}
+        if self.settings.ema_decay is not None:
+            self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
         self.generator = torch.Generator(baseline.device).manual_seed(request.seed)
         self.batch_size = min(self.settings.batch_size, len(request.train))
         self.per_epoch = len(request.train) // self.batch_size
@@ -189,10 +194,9 @@ class _Run:
             for rows in self._remaining_batches():
                 self._one_step(self.train.take(rows))
                 self._tell_and_save()
-        if self.settings.ema_decay is not None:
-            with torch.no_grad():
-                for name, weight in self.weights.items():
-                    weight.copy_(self.average[name])
+        with torch.no_grad():
+            for name, average in self.average.items():
+                self.weights[name].copy_(average)
 
     def _remaining_batches(self) -> Iterator[np.ndarray]:
         epoch, done = divmod(self.step, self.per_epoch)
@@ -241,8 +245,10 @@ class _Run:
         checkpoint.require_seed(self.seed)
         network, average = checkpoint.part("network"), checkpoint.part("average")
         require_same_network(network, self.baseline.network.state_dict())
+        require_same_network(average, self.average)
         self.baseline.network.load_state_dict(network)
-        self.average = {name: average[name].to(self.baseline.device).clone() for name in self.weights}
+        # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
+        self.average = {name: average[name].to(self.baseline.device).clone() for name in self.average}
         for name, optimiser in self.optimisers.items():
             load_optimiser(optimiser, checkpoint.part(f"optimiser/{name}"))
         self.generator.set_state(checkpoint.tensors["generator"])

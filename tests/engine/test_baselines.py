@@ -1,0 +1,238 @@
+"""The published generators: their sizes are the published ones, they learn, and they know more than prevalences."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.engine.test_generators import fitted_once, population
+from worker.engine.baseline_config import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
+from worker.engine.conditions import Condition
+from worker.engine.errors import ConditionError, ConfigError, DataError, TrainingError
+from worker.engine.generators import FitRequest, SampleRequest
+from worker.engine.generators.baselines import BASELINES, Baseline
+from worker.engine.generators.baselines.emr_wgan import EmrWgan
+from worker.engine.generators.baselines.med_wgan import MeanCritic, MedWgan
+from worker.engine.generators.baselines.wgan import Wgan, gradient_penalty
+from worker.engine.metrics import fidelity
+
+TINY: dict[str, Any] = {"epochs": 2, "batch_size": 50, "noise_width": 8}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a baseline does better than codes drawn independently when it was trained as in test_generators.py."""
+
+    name: str
+    beats_on: str
+    falls_to: float  # the last loss as a share of the largest: a critic's distance first grows, while the critic learns
+
+
+TRIALS = [
+    Trial("med-wgan", beats_on="mcad", falls_to=0.1),
+    Trial("emr-wgan", beats_on="mcad", falls_to=0.5),
+]
+
+
+def trained(name: str) -> Baseline:
+    made = fitted_once(name)
+    assert isinstance(made, Baseline)
+    return made
+
+
+def test_every_baseline_has_settings_that_need_no_mathematics() -> None:
+    assert {baseline.name: baseline.Settings for baseline in BASELINES} == BASELINE_CONFIGS
+
+
+# --- they learn ---
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
+def test_the_loss_falls(trial: Trial) -> None:
+    losses = [point["loss"] for point in trained(trial.name).curve]
+    assert losses[-1] < trial.falls_to * max(losses)
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
+def test_samples_beat_independent_codes(trial: Trial) -> None:
+    drawn, test = trained(trial.name).sample(SampleRequest(4000, seed=1)), population(4000, seed=2)
+    rng = np.random.default_rng(0)
+    measured = fidelity(drawn, test, population(3000), rng, names=[trial.beats_on])[trial.beats_on]
+    assert measured.value.value is not None and measured.independent.value is not None
+    assert measured.value.value < measured.independent.value
+
+
+def test_medwgans_autoencoder_learns_first_and_alone() -> None:
+    settings = TINY | {"epochs": 4, "pretrain_share": 0.75, "pretrain_batch_size": 10}
+    curve = MedWgan.fit(FitRequest(population(200), None, settings)).curve
+    assert curve[0]["loss"] > curve[1]["loss"] > curve[2]["loss"]
+    made = MedWgan(MedWganConfig(**settings), 367)
+    before = weights_of(made)
+    made.train_step(torch.from_numpy(population(50).to_dense()), made.optimisers(), 0, 10, torch.Generator())
+    assert changed_parts(made, before) == {"encoder", "decoder"}
+
+
+@pytest.mark.parametrize("cls", [MedWgan, EmrWgan])
+def test_the_generator_steps_after_every_few_critic_steps(cls: type[Wgan]) -> None:
+    settings = TINY | ({"pretrain_share": 0.1} if cls is MedWgan else {"width": 8, "layers": 2}) | {"critic_steps": 3}
+    made = cls(cls.Settings(**settings), 367)
+    x, optimisers, generator = torch.from_numpy(population(50).to_dense()), made.optimisers(), torch.Generator()
+    steps = []
+    for step in range(3, 9):
+        before = weights_of(made)
+        made.train_step(x, optimisers, step, 10, generator)
+        steps.append("generator" in changed_parts(made, before))
+    assert steps == [False, False, True, False, False, True]
+
+
+def weights_of(made: Baseline) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in made.network.named_parameters()}
+
+
+def changed_parts(made: Baseline, before: dict[str, Tensor]) -> set[str]:
+    """The parts of the network with weights that differ from those before."""
+    return {
+        name.split(".")[0] for name, weight in made.network.named_parameters() if not torch.equal(weight, before[name])
+    }
+
+
+def test_averaged_weights_are_kept() -> None:
+    settings = TINY | {"width": 8, "layers": 2, "learning_rate": 1e-2}
+    last, newest, averaged = (
+        EmrWgan.fit(FitRequest(population(200), None, settings | {"ema_decay": decay})).state().tensors
+        for decay in (None, 0.0, 0.9)
+    )
+    assert all(torch.equal(last[name], newest[name]) for name in last)
+    assert not torch.equal(last["generator.0.0.weight"], averaged["generator.0.0.weight"])
+
+
+# --- their sizes and settings are the published ones ---
+
+N = 1000
+
+
+def layers(part: nn.Module) -> list[tuple[int, int]]:
+    return [(layer.in_features, layer.out_features) for layer in part.modules() if isinstance(layer, nn.Linear)]
+
+
+def weights(part: nn.Module) -> int:
+    return sum(weight.numel() for weight in part.parameters())
+
+
+def test_medwgan_has_its_published_size() -> None:
+    network = MedWgan(MedWganConfig(), N).network
+    assert layers(network.encoder) == [(N, 128)] and layers(network.decoder) == [(128, N)]
+    assert layers(network.generator) == [(128, 128)] * 3
+    assert layers(network.critic) == [(2 * N, 256), (256, 128), (128, 1)]
+    assert weights(network.generator) == 3 * (128 * 128 + 2 * 128)  # without biases, with scale and shift of batch norm
+    assert weights(network.critic) == 545_281
+    assert (weights(network.encoder), weights(network.decoder)) == (128_128, 129_000)
+
+
+def test_emrwgan_has_its_published_size() -> None:
+    network = EmrWgan(EmrWganConfig(), N).network
+    assert layers(network.generator) == [(128, 384)] + [(384, 384)] * 5 + [(384, N)]
+    assert layers(network.critic) == [(N, 384)] + [(384, 384)] * 5 + [(384, 1)]
+    assert sum(isinstance(layer, nn.BatchNorm1d) for layer in network.generator.modules()) == 6
+    assert sum(isinstance(layer, nn.LayerNorm) for layer in network.critic.modules()) == 6
+    assert (weights(network.generator), weights(network.critic)) == (1_178_344, 1_128_577)
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    med, emr = MedWganConfig(), EmrWganConfig()
+    for config in (med, emr):
+        assert (config.critic_steps, config.penalty, config.binarise) == (2, 10.0, "round")
+    assert (med.learning_rate, med.weight_decay, med.batch_size, med.pretrain_batch_size) == (1e-3, 1e-3, 1000, 100)
+    assert med.epochs * med.pretrain_share == pytest.approx(100) and med.epochs == 100 + 2 * 1000
+    assert (emr.learning_rate, emr.weight_decay, emr.batch_size, emr.epochs) == (1e-4, 1e-5, 2000, 2 * 500)
+
+
+# --- the pieces ---
+
+
+def test_the_penalty_is_how_far_the_slope_is_from_one() -> None:
+    critic = nn.Linear(4, 1)
+    with torch.no_grad():
+        critic.weight.copy_(torch.tensor([[1.0, 2.0, 2.0, 0.0]]))  # slope 3 everywhere
+    penalty = gradient_penalty(critic, torch.zeros(5, 4), torch.ones(5, 4), torch.Generator())
+    assert float(penalty.detach()) == pytest.approx(4.0)
+
+
+def test_medwgans_critic_sees_the_whole_batch() -> None:
+    critic = MeanCritic(3, MedWganConfig())
+    record = torch.tensor([[1.0, 0.0, 0.0]])
+    alone, among = critic(record.repeat(4, 1))[0], critic(torch.cat([record, torch.ones(3, 3)]))[0]
+    assert not torch.equal(alone, among)
+
+
+@pytest.mark.parametrize("name", ["med-wgan", "emr-wgan"])
+def test_rounding_and_drawing_codes(name: str) -> None:
+    made = trained(name)
+    assert isinstance(made, Wgan)
+    rounded, drawn = (
+        type(made)(made.settings.model_copy(update={"binarise": how}), made.n_codes) for how in ("round", "bernoulli")
+    )
+    for copy in (rounded, drawn):
+        copy.network.load_state_dict(made.network.state_dict())
+    probability = made._made(4000, torch.Generator().manual_seed(0)).detach().numpy()
+    means = [copy.sample(SampleRequest(4000, seed=3)).prevalence() for copy in (rounded, drawn)]
+    # two draws of the noise differ by chance: of 4,000 records by less than 5 standard errors
+    np.testing.assert_allclose(means[0], (probability > 0.5).mean(0), atol=5 * np.sqrt(0.5 / 4000))
+    np.testing.assert_allclose(means[1], probability.mean(0), atol=5 * np.sqrt(0.5 / 4000))
+
+
+@pytest.mark.parametrize("name", ["med-wgan", "emr-wgan"])
+def test_the_critic_is_not_saved(name: str) -> None:
+    saved = trained(name).state().tensors
+    assert {weight.split(".")[0] for weight in saved} == {"generator"} | ({"decoder"} if name == "med-wgan" else set())
+
+
+def test_what_a_gan_refuses() -> None:
+    with pytest.raises(ConfigError, match="one network call"):
+        trained("emr-wgan").sample(SampleRequest(5, steps=2))
+    with pytest.raises(DataError, match="single record"):
+        EmrWgan.fit(FitRequest(population(1), None, TINY))
+    with pytest.raises(TrainingError, match="lower learning_rate"):
+        EmrWgan.fit(FitRequest(population(200), None, TINY | {"width": 8, "learning_rate": 1e30}))
+
+
+# --- rejection ---
+
+
+class Coins(Baseline):
+    """Codes of known probabilities, and how many records were drawn."""
+
+    name = "coins"
+    Settings = BaselineConfig
+    probabilities = torch.tensor([0.5, 0.1, 0.002])
+    drawn = 0
+
+    def build(self) -> nn.Module:
+        return nn.Identity()
+
+    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        return {}
+
+    def train_step(self, *_: Any) -> float:
+        return 0.0
+
+    def draw(self, rows: int, generator: torch.Generator, steps: int | None) -> Tensor:
+        self.drawn += rows
+        return torch.rand(rows, 3, generator=generator) < self.probabilities
+
+
+def test_rejection_gives_the_conditional_law_and_draws_no_more_than_it_needs() -> None:
+    coins = Coins(BaselineConfig(), 3)
+    found = coins.sample(SampleRequest(4000, condition=Condition.of(3, all_of=[1])))
+    np.testing.assert_allclose(found.prevalence(), [0.5, 1, 0.002], atol=0.03)
+    assert 4000 / 0.1 * 0.9 < coins.drawn < 4000 / 0.1 * 1.2
+
+
+def test_rejection_gives_up_early_on_what_is_too_rare() -> None:
+    coins = Coins(BaselineConfig(), 3)
+    with pytest.raises(ConditionError, match="too rare for this generator"):
+        coins.sample(SampleRequest(100_000, condition=Condition.of(3, all_of=[2])))
+    assert coins.drawn < 10_000
