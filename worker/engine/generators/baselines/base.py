@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
+from worker.engine.baseline_config import BaselineConfig
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.conditions import Condition
-from worker.engine.config import Config
 from worker.engine.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
 from worker.engine.generators.protocol import (
     Chunk,
@@ -33,16 +32,6 @@ from worker.engine.training import Progress, precision, resolve_device, seeded
 STATE_VERSION = 1
 # Rejection gives up on a condition when this many times the asked records were drawn: one in a hundred must meet it.
 MOST_TRIES = 100
-
-
-class BaselineConfig(Config):
-    """What every baseline's training needs; each adds its own, with the published values as defaults."""
-
-    epochs: int = Field(100, ge=1)
-    batch_size: int = Field(256, ge=2)
-    learning_rate: float = Field(1e-3, gt=0)
-    ema_decay: float | None = Field(None, ge=0, lt=1, description="averages the weights; None keeps the last ones")
-    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
 
 
 class Baseline(Generator):
