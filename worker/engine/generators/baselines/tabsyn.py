@@ -34,7 +34,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.before_attention(x)
-        x = x + F.scaled_dot_product_attention(self.query(h), self.key(h), self.value(h))
+        query, key, value = (part(h).unsqueeze(1) for part in (self.query, self.key, self.value))  # one head
+        x = x + F.scaled_dot_product_attention(query, key, value).squeeze(1)
         out: Tensor = x + self.feed_forward(x)
         return out
 
