@@ -74,12 +74,14 @@ class TabSynNetwork(nn.Module):
 
     def latents(self, x: Tensor) -> Tensor:
         """The encoder's means, (B, N * width)."""
-        return self.mean(self.tokens(x))[:, 1:].flatten(1)  # type: ignore[no-any-return]
+        means: Tensor = self.mean(self.tokens(x))[:, 1:]
+        return means.flatten(1)
 
     def decode(self, z: Tensor) -> Tensor:
         """Log-odds of each code, (B, N), from latents (B, N, width)."""
         absent, present = torch.einsum("bnd,snd->sbn", self.decoder(z), self.readout) + self.readout_bias.unsqueeze(1)
-        return (present - absent).float()
+        log_odds: Tensor = (present - absent).float()
+        return log_odds
 
 
 class TabSyn(HeunBaseline):
@@ -134,7 +136,8 @@ class TabSyn(HeunBaseline):
         error = F.binary_cross_entropy_with_logits(self.network.decode(z[:, 1:]), x)
         kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).mean()
         beta = self.settings.beta_max * (self.settings.beta_min / self.settings.beta_max) ** done
-        return error + beta * kl
+        loss: Tensor = error + beta * kl
+        return loss
 
     @torch.no_grad()
     def _measure_latents(self) -> None:
@@ -156,4 +159,4 @@ class TabSyn(HeunBaseline):
         shape = (rows, len(self.network.centre))
         z = self.edm.sample(self.network.denoiser, shape, self.heun_steps(steps), generator)
         z = z * self.network.scale + self.network.centre
-        return self.network.decode(z.unflatten(1, (self.n_codes, -1))) > 0
+        return self.network.decode(z.view(rows, self.n_codes, -1)) > 0
