@@ -9,7 +9,7 @@ from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Ta
 from worker.training_settings import BASELINE_NAMES, PRESET_NAMES
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
-GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan"]
+GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan", "tabddpm", "ehrdiff", "tabsyn"]
 # How conditions are met: `auto` leaves the choice to the service.
 MethodName = Literal["auto", "exact", "langevin", "rejection"]
 # generator -> the methods its models offer; the first is what `auto` means

@@ -2,12 +2,18 @@
 worker/engine/baseline_config.py."""
 
 from worker.engine.generators.baselines.base import Baseline
+from worker.engine.generators.baselines.ehrdiff import EHRDiff
 from worker.engine.generators.baselines.emr_wgan import EmrWgan
 from worker.engine.generators.baselines.med_wgan import MedWgan
+from worker.engine.generators.baselines.tabddpm import TabDDPM
+from worker.engine.generators.baselines.tabsyn import TabSyn
 
 __all__ = ["BASELINES", "Baseline"]
 
 BASELINES: tuple[type[Baseline], ...] = (
     MedWgan,
     EmrWgan,
+    TabDDPM,
+    EHRDiff,
+    TabSyn,
 )
