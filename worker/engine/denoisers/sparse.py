@@ -220,7 +220,7 @@ class SparseReading(Reading):
 
     def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
         """Records that differ in what is known of them, and for each record which of these it is like."""
-        keys, like = self.key.unique(return_inverse=True)
+        keys, like = torch.unique(self.key, return_inverse=True)
         if len(keys) > MOSTLY_DISTINCT * len(like):
             return slice(None), slice(None)
         rows = torch.arange(len(like), device=like.device)
@@ -243,8 +243,9 @@ def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:
     Codes are revealed to all records in one order. So two records of which the same was known at first differ only
     where a code turns out to be present, and adding the numbers of those codes keeps their keys apart.
     """
-    words = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * known.shape[1] + 1)
-    of_present, of_known, of_size = torch.from_numpy(words).to(known.device).split((known.shape[1], known.shape[1], 1))
+    n = known.shape[1]
+    words = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * n + 1)).to(known.device)
+    of_present, of_known, of_size = words[:n], words[n:-1], words[-1]
     key = torch.zeros(len(known), dtype=torch.long, device=known.device)
     if bool(known.any()):
         key += (known * of_known).sum(1)
