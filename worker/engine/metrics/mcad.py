@@ -28,7 +28,7 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
         return Measurement(absent=reason)
     n_bins = max(int(cohort.sizes().max()), int(test.sizes().max())) + 1
     in_cohort, in_test = (np.bincount(each.sizes(), minlength=n_bins) / len(each) for each in (cohort, test))  # (K,)
-    value = float(distance(in_cohort, in_test))
+    value = min(float(distance(in_cohort, in_test)), 1.0)  # shares add up to 1 but for rounding
     again_cohort, again_test = (
         rng.multinomial(len(each), shares, size=N_BOOTSTRAPS) / len(each)  # (bootstraps, K)
         for each, shares in ((cohort, in_cohort), (test, in_test))
@@ -36,7 +36,7 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
     again = distance(again_cohort, again_test)  # (bootstraps,)
     tail = (1 - CONFIDENCE) / 2
     low, high = value + np.quantile(again, [tail, 1 - tail]) - again.mean()
-    return Measurement.within(BOUNDS, value, low, high, len(cohort))
+    return Measurement.within(BOUNDS, value, min(low, value), max(high, value), len(cohort))
 
 
 MCAD = CohortMetric(
