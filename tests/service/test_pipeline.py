@@ -77,7 +77,7 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
         (told,) = ReportRepository(session).newest(OWNER, result["cohort_id"]).body["targets"]
     assert told["asked"] == 0.3 and abs(told["attained"] - 0.3) < 0.001
-    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 16}
+    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 12}
     assert cohort.manifest["warnings"] == ["to be remembered"]
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
     manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
