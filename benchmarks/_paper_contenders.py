@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from worker.engine.config import PRESETS
-from worker.engine.generators import GENERATORS
+from worker.engine.generators import GENERATORS, generator_named
 from worker.engine.metrics.air import columns
 from worker.engine.metrics.classifier import Label
 from worker.engine.records import Records
@@ -67,7 +67,8 @@ def contenders(arena: str, quick: bool = False) -> list[Contender]:
 
 def _published(name: str) -> list[Contender]:
     """A baseline, and the same network with its probabilities drawn instead of rounded where it would round."""
-    settings = next(generator for generator in GENERATORS if generator.name == name).Settings  # type: ignore[attr-defined]
+    generator: Any = generator_named(name)  # every published one has `Settings`, which the protocol does not know
+    settings = generator.Settings
     rows = [Contender(name, name, settings().model_dump())]
     if "binarise" in settings.model_fields:
         rows.append(Contender(f"{name} bernoulli", name, rows[0].settings, weights_of=name, redrawn=BERNOULLI))

@@ -12,7 +12,7 @@ from worker.engine.sizes import SizeNetwork
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
-# With more distinct records in a batch than this, finding the others costs more than reading them.
+# With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
 
 
