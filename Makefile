@@ -21,8 +21,8 @@ demo: setup ## start everything, train on a simulated population, generate, show
 serve: setup ## start everything on http://127.0.0.1:8000 and keep running
 	$(BIN)/ehr-d3pm serve
 
-test: setup ## run the tests
-	$(BIN)/python -m pytest
+test: setup ## run the tests, two files at a time
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from benchmarks._paper_measure import (
     utility_of,
 )
 from benchmarks._paper_store import Cell, Store, Task
-from benchmarks._paper_train import draw_within, train_apart
+from benchmarks._paper_train import draw_within, train_apart, train_here
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 
@@ -128,7 +128,8 @@ def _train(bench: Bench, arena: str, row: Contender) -> Cell:
         if not bench.store.has_records(f"{split}/{part}"):
             bench.store.save_records(f"{split}/{part}", getattr(bench.arenas[arena], part))
     name = f"model/{arena}/{row.name}"
-    return train_apart(bench.store.folder, split, row, name, 60 * bench.minutes, bench.seed)
+    train = train_here if bench.quick else train_apart
+    return train(bench.store.folder, split, row, name, 60 * bench.minutes, bench.seed)
 
 
 def _draw(bench: Bench, arena: str, row: Contender) -> Cell:

@@ -4,25 +4,28 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from app.cli.output import AsJson, Wait, console, print_json, print_table
 from app.cli.work import JobId, client_of, finish
 
 COLORS = {"good": "green", "caution": "yellow", "fail": "bold red"}
+ARROWS = {"higher": "\u2191", "lower": "\u2193"}
+SMALL = 1e-3  # below, a figure is told as a power of ten
 # family -> (title, its columns: role and heading)
 FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
     "fidelity": (
         "fidelity",
-        {"value": "synthetic", "floor": "best possible", "independent": "codes drawn independently"},
+        {"value": "synthetic", "floor": "best possible", "independent": "independent codes"},
     ),
     "conditional": (
         "condition",
-        {"value": "synthetic", "floor": "best possible", "unconditional": "unconditional, codes written in"},
+        {"value": "synthetic", "floor": "best possible", "unconditional": "codes written in"},
     ),
     "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"}),
     "privacy": ("privacy", {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain"}),
     "slice_privacy": (
-        "privacy of patients with the condition",
+        "privacy of its patients",
         {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain"},
     ),
 }
@@ -81,6 +84,7 @@ def release(
 def show_report(body: dict[str, Any]) -> None:
     """The verdicts, and the key figures each beside its yardsticks."""
     _show_verdict("", body["verdict"])
+    console.print(f"({ARROWS['higher']} higher is better, {ARROWS['lower']} lower is better)", highlight=False)
     for family, (title, columns) in FAMILIES.items():
         told = body.get(family)
         if told is not None:
@@ -93,7 +97,7 @@ def _show_family(title: str, columns: dict[str, str], told: dict[str, Any]) -> N
     rows = []
     for name, metric in told["metrics"].items():
         cells = [_figure(metric["figures"].get(role)) for role in columns]
-        rows.append([f"{name} ({metric['direction']} is better)", *cells, (metric["verdict"] or {}).get("level", "-")])
+        rows.append([f"{name} {ARROWS[metric['direction']]}", *cells, (metric["verdict"] or {}).get("level", "-")])
     if rows:
         print_table("", [title, *columns.values(), ""], rows, right=tuple(range(1, 1 + len(columns))))
     if told["verdict"] is not None:
@@ -103,12 +107,14 @@ def _show_family(title: str, columns: dict[str, str], told: dict[str, Any]) -> N
 def _show_verdict(title: str, verdict: dict[str, str]) -> None:
     level = verdict["level"]
     label = f"{title}: {level}" if title else level.upper()
-    console.print(label, style=COLORS[level], end=". ", highlight=False)
-    console.print(f"{verdict['reason']} {verdict['advice']}".strip(), highlight=False, markup=False)
+    words = f". {verdict['reason']} {verdict['advice']}".rstrip()
+    console.print(Text.assemble((label, COLORS[level]), words), highlight=False)
 
 
 def _figure(measurement: dict[str, Any] | None) -> str:
     if measurement is None:
         return "-"
     value = measurement.get("value")
-    return "-" if value is None else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if 0 < abs(value) < SMALL else f"{value:.4g}"

@@ -1,6 +1,6 @@
-"""The published generators: their sizes are the published ones, they learn, and they know more than prevalences."""
+"""The published GANs: their sizes are the published ones, who trains when, and what they refuse. What they learn is in
+test_generators.py."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.engine.test_generators import fitted_once, population
+from tests.engine.test_generators import population
 from worker.engine.baseline_config import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
 from worker.engine.conditions import Condition
 from worker.engine.errors import ConditionError, ConfigError, DataError, TrainingError
@@ -17,52 +17,22 @@ from worker.engine.generators.baselines import BASELINES, Baseline
 from worker.engine.generators.baselines.emr_wgan import EmrWgan
 from worker.engine.generators.baselines.med_wgan import MeanCritic, MedWgan
 from worker.engine.generators.baselines.wgan import Wgan, gradient_penalty
-from worker.engine.metrics import fidelity
 
 TINY: dict[str, Any] = {"epochs": 2, "batch_size": 50, "noise_width": 8}
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What a baseline does better than codes drawn independently when it was trained as in test_generators.py."""
-
-    name: str
-    beats_on: str
-    falls_to: float  # the last loss as a share of the largest: a critic's distance first grows, while the critic learns
-
-
-TRIALS = [
-    Trial("med-wgan", beats_on="mcad", falls_to=0.1),
-    Trial("emr-wgan", beats_on="mcad", falls_to=0.5),
-]
-
-
-def trained(name: str) -> Baseline:
-    made = fitted_once(name)
-    assert isinstance(made, Baseline)
-    return made
+def briefly(name: str) -> Baseline:
+    """Trained for a few steps, in a few small layers."""
+    kind = next(baseline for baseline in BASELINES if baseline.name == name)
+    settings = TINY | ({"width": 8, "layers": 2} if name == "emr-wgan" else {"critic_widths": [16, 8]})
+    return kind.fit(FitRequest(population(200), None, settings))
 
 
 def test_every_baseline_has_settings_that_need_no_mathematics() -> None:
     assert {baseline.name: baseline.Settings for baseline in BASELINES} == BASELINE_CONFIGS
 
 
-# --- they learn ---
-
-
-@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
-def test_the_loss_falls(trial: Trial) -> None:
-    losses = [point["loss"] for point in trained(trial.name).curve]
-    assert losses[-1] < trial.falls_to * max(losses)
-
-
-@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.name)
-def test_samples_beat_independent_codes(trial: Trial) -> None:
-    drawn, test = trained(trial.name).sample(SampleRequest(4000, seed=1)), population(4000, seed=2)
-    rng = np.random.default_rng(0)
-    measured = fidelity(drawn, test, population(3000), rng, names=[trial.beats_on])[trial.beats_on]
-    assert measured.value.value is not None and measured.independent.value is not None
-    assert measured.value.value < measured.independent.value
+# --- how they train ---
 
 
 def test_medwgans_autoencoder_learns_first_and_alone() -> None:
@@ -170,7 +140,7 @@ def test_medwgans_critic_sees_the_whole_batch() -> None:
 
 @pytest.mark.parametrize("name", ["med-wgan", "emr-wgan"])
 def test_rounding_and_drawing_codes(name: str) -> None:
-    made = trained(name)
+    made = briefly(name)
     assert isinstance(made, Wgan)
     rounded, drawn = (
         type(made)(made.settings.model_copy(update={"binarise": how}), made.n_codes) for how in ("round", "bernoulli")
@@ -186,13 +156,13 @@ def test_rounding_and_drawing_codes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["med-wgan", "emr-wgan"])
 def test_the_critic_is_not_saved(name: str) -> None:
-    saved = trained(name).state().tensors
+    saved = briefly(name).state().tensors
     assert {weight.split(".")[0] for weight in saved} == {"generator"} | ({"decoder"} if name == "med-wgan" else set())
 
 
 def test_what_a_gan_refuses() -> None:
     with pytest.raises(ConfigError, match="one network call"):
-        trained("emr-wgan").sample(SampleRequest(5, steps=2))
+        briefly("emr-wgan").sample(SampleRequest(5, steps=2))
     with pytest.raises(DataError, match="single record"):
         EmrWgan.fit(FitRequest(population(1), None, TINY))
     with pytest.raises(TrainingError, match="lower learning_rate"):

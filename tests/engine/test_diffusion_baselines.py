@@ -1,9 +1,9 @@
-"""The diffusion baselines: networks of the published sizes, each method's own, and that they learn."""
+"""The diffusion baselines: networks of the published sizes and each method's own. What they learn is in
+test_generators.py."""
 
 import json
 import subprocess
 import sys
-from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -11,79 +11,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load, save
 from torch import nn
 
-from worker.engine.checkpoints import Checkpoint
-from worker.engine.errors import ConfigError, DataError, TrainingStopped
-from worker.engine.generators import FitRequest, SampleRequest, State
+from tests.engine.test_generators import population
+from worker.engine.errors import ConfigError, DataError
+from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.edm import EDM
 from worker.engine.generators.baselines.ehrdiff import EHRDiff
 from worker.engine.generators.baselines.tabddpm import TabDDPM
 from worker.engine.generators.baselines.tabsyn import TabSyn
-from worker.engine.independent import independent_records
-from worker.engine.metrics import fidelity_metric
-from worker.engine.population import simulated_population
 from worker.engine.records import Records
-from worker.engine.training import Hooks, Progress
 
 ALL: tuple[type[Baseline], ...] = (TabDDPM, EHRDiff, TabSyn)
 
-# Small enough for seconds on one core. The published networks are the same ones, wider, and train for hours.
-LEARNS: dict[str, dict[str, Any]] = {
-    "tabddpm": {
-        "epochs": 42,
-        "batch_size": 250,
-        "ema_decay": 0.98,
-        "timesteps": 50,
-        "width": 256,
-        "layers": (256,),
-    },
-    "ehrdiff": {
-        "epochs": 40,
-        "batch_size": 250,
-        "learning_rate": 2e-3,
-        "ema_decay": 0.98,
-        "layers": (256, 256),
-        "time_width": 64,
-        "sigma_data": 0.25,
-    },
-    "tabsyn": {"epochs": 16, "batch_size": 100, "learning_rate": 5e-3, "factor": 8, "width": 256},
-}
 TINY: dict[str, dict[str, Any]] = {
     "tabddpm": {"epochs": 4, "batch_size": 50, "timesteps": 10, "width": 8, "layers": (16, 16)},
     "ehrdiff": {"epochs": 4, "batch_size": 50, "layers": (16, 8), "time_width": 8, "sampling_steps": 4},
     "tabsyn": {"epochs": 4, "batch_size": 50, "factor": 2, "width": 16, "sampling_steps": 4},
 }
-# Only the most common codes of the population: what these networks can learn in seconds.
-CODES = {"tabddpm": 100, "ehrdiff": 100, "tabsyn": 60}
 
 each = pytest.mark.parametrize("baseline", ALL, ids=lambda baseline: baseline.name)
-
-
-@cache
-def population(n: int, seed: int, codes: int) -> Records:
-    """Simulated patients with the most common codes only."""
-    world = simulated_population()
-    records = world.sample(n, np.random.default_rng(seed))
-    kept = np.sort(np.argsort(-world.prevalence(), kind="stable")[:codes])
-    return Records.from_dense(records.to_dense()[:, kept])
-
-
-def data(baseline: type[Baseline], n: int, seed: int = 0) -> Records:
-    return population(n, seed, CODES[baseline.name])
-
-
-def tiny(baseline: type[Baseline], hooks: Hooks | None = None, checkpoint: Checkpoint | None = None) -> Baseline:
-    request = FitRequest(
-        data(baseline, 200), settings=TINY[baseline.name], hooks=hooks or Hooks(), checkpoint=checkpoint, device="cpu"
-    )
-    return baseline.fit(request)
-
-
-def same(a: Records, b: Records) -> bool:
-    return np.array_equal(a.indptr, b.indptr) and np.array_equal(a.indices, b.indices)
 
 
 # --- published sizes ---
@@ -202,89 +150,10 @@ def test_tabsyn_refuses_more_codes_than_it_can_learn() -> None:
 
 
 def test_tabsyn_puts_its_latents_where_the_diffusion_expects_them() -> None:
-    generator = tiny(TabSyn)
-    x = torch.from_numpy(data(TabSyn, 200).to_dense())
-    z = (generator.network.latents(x) - generator.network.centre) / generator.network.scale
-    np.testing.assert_allclose(z.detach().mean(0), 0, atol=1e-4)
-    assert float(z.detach().var(0, correction=0).mean().sqrt()) == pytest.approx(0.5, rel=1e-3)
-
-
-# --- learning ---
-
-
-@pytest.fixture(scope="module", params=ALL, ids=lambda baseline: baseline.name)
-def learnt(request: pytest.FixtureRequest) -> tuple[Baseline, list[float]]:
-    """A trained baseline and the loss of each of its steps."""
-    losses: list[float] = []
-
-    class Watched(request.param):
-        def train_step(self, *arguments: Any) -> float:
-            losses.append(super().train_step(*arguments))
-            return losses[-1]
-
-    train = data(request.param, 5000)
-    return Watched.fit(FitRequest(train, settings=LEARNS[request.param.name], device="cpu")), losses
-
-
-def test_the_loss_falls(learnt: tuple[Baseline, list[float]]) -> None:
-    generator, losses = learnt
-    phases = np.split(np.array(losses), [len(losses) // 2]) if isinstance(generator, TabSyn) else [np.array(losses)]
-    for phase in phases:
-        tenth = len(phase) // 10
-        assert phase[-tenth:].mean() < 0.9 * phase[:tenth].mean()
-
-
-def test_samples_beat_independent_codes(learnt: tuple[Baseline, list[float]]) -> None:
-    generator, _ = learnt
-    kind = next(baseline for baseline in ALL if isinstance(generator, baseline))
-    train, test = data(kind, 5000), data(kind, 5000, seed=1)
-    rng = np.random.default_rng(0)
-    cohorts = {
-        "synthetic": generator.sample(SampleRequest(3000)),
-        "independent": independent_records(train.prevalence(), 3000, rng),
-    }
-    share = {}
-    for name in ("cmd", "mcad"):
-        values = {who: fidelity_metric(name).measure(cohort, test, train, rng).value for who, cohort in cohorts.items()}
-        share[name] = values["synthetic"] / values["independent"]
-    assert min(share.values()) < 0.8, share
-
-
-# --- repeatable ---
-
-
-@each
-def test_a_seed_is_enough_to_repeat_training_and_sampling(baseline: type[Baseline]) -> None:
-    first, second = tiny(baseline), tiny(baseline)
-    request = SampleRequest(50, seed=3)
-    drawn = first.sample(request)
-    torch.manual_seed(12345)  # nothing may come from torch's global generator
-    assert same(drawn, first.sample(request))
-    assert same(drawn, second.sample(request))
-    assert not same(drawn, first.sample(SampleRequest(50, seed=4)))
-
-
-@each
-def test_state_goes_through_safetensors_and_json_and_gives_the_same_samples(baseline: type[Baseline]) -> None:
-    generator = tiny(baseline)
-    state = generator.state()
-    loaded = State(load(save(state.tensors)), json.loads(json.dumps(state.config)))
-    request = SampleRequest(60, seed=9)
-    assert same(generator.sample(request), baseline.from_state(loaded).sample(request))
-
-
-@each
-@pytest.mark.parametrize("stop_after", [1, 7, 8, 9, 15])
-def test_training_stops_and_resumes_bit_for_bit(baseline: type[Baseline], stop_after: int) -> None:
-    """Of 16 steps; TabSyn's second phase begins with the ninth."""
-    seen: list[Progress] = []
-    saved: list[Checkpoint] = []
-    hooks = Hooks(seen.append, saved.append, lambda: seen[-1].step == stop_after)
-    with pytest.raises(TrainingStopped):
-        tiny(baseline, hooks)
-    assert seen[-1].total_steps == 16
-    checkpoint = Checkpoint(load(save(saved[-1].tensors)), json.loads(json.dumps(saved[-1].values)))
-    resumed, straight = tiny(baseline, checkpoint=checkpoint).state(), tiny(baseline).state()
-    assert resumed.tensors.keys() == straight.tensors.keys()
-    assert all(torch.equal(resumed.tensors[name], straight.tensors[name]) for name in straight.tensors)
-    assert resumed.config == straight.config
+    train = population(200, codes=60)
+    generator = TabSyn.fit(FitRequest(train, settings=TINY["tabsyn"], device="cpu"))
+    z = generator.network.latents(torch.from_numpy(train.to_dense())) - generator.network.centre
+    z = (z / generator.network.scale).detach()
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-4)
+    assert float(z.var(0, correction=0).mean().sqrt()) == pytest.approx(0.5, rel=1e-3)
+    assert "train" not in vars(generator)  # a trained generator holds no patients

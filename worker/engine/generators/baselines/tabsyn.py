@@ -5,6 +5,8 @@ weight of the KL and the learning rates fall on a schedule, not when a loss stop
 their measured deviation, not by 2, which assumes a deviation of 1.
 """
 
+from typing import Self
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,7 @@ from worker.engine.baseline_config import TabSynConfig
 from worker.engine.errors import DataError
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
 from worker.engine.generators.baselines.parts import ProjectedMLP, descend
+from worker.engine.generators.protocol import FitRequest
 from worker.engine.records import Records
 
 MOST_CODES = 200
@@ -94,6 +97,12 @@ class TabSyn(HeunBaseline):
     def build(self) -> nn.Module:
         self.edm = EDM(SIGMA_DATA, sigma_min=0.002, churn=1.0)
         return TabSynNetwork(self.n_codes, self.settings)
+
+    @classmethod
+    def fit(cls, request: FitRequest) -> Self:
+        made = super().fit(request)
+        del made.train  # a trained generator holds no patients
+        return made
 
     def prepare(self, train: Records) -> None:
         if train.n_codes > MOST_CODES:

@@ -1,0 +1,8 @@
+"""Tests run side by side in as many processes as the machine has cores: each of them, and what it starts, computes with
+one thread, because threads that share a core wait for each other at every step."""
+
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("MKL_NUM_THREADS", "1")
