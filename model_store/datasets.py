@@ -51,11 +51,13 @@ class StoredDataset:
     test_share: float
     holdout_share: float
     data_hash: str
+    may_be_attacked: bool = True  # False: its terms forbid experiments in re-identification
 
-    def split(self, name: str, holdout_share: float | None = None) -> Csr:
-        """The records of `train`, `holdout` or `test`."""
-        share = self.holdout_share if holdout_share is None else holdout_share
-        return self.records.take(np.flatnonzero(split_of(self.position, self.test_share, share) == SPLITS.index(name)))
+    def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Csr:
+        """The records of `train`, `holdout` or `test`, by the dataset's own shares or by those of a model."""
+        test = self.test_share if test_share is None else test_share
+        holdout = self.holdout_share if holdout_share is None else holdout_share
+        return self.records.take(np.flatnonzero(split_of(self.position, test, holdout) == SPLITS.index(name)))
 
 
 def split_of(position: NDArray[np.float32], test_share: float, holdout_share: float) -> NDArray[np.int64]:
@@ -113,6 +115,7 @@ def save_dataset(
         "data_hash": dataset.data_hash,
         "test_share": dataset.test_share,
         "holdout_share": dataset.holdout_share,
+        "may_be_attacked": dataset.may_be_attacked,
         "shown_counts": shown_counts(dataset.records),
         "summary": summary,
     }
@@ -136,6 +139,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         manifest["test_share"],
         manifest["holdout_share"],
         manifest["data_hash"],
+        manifest.get("may_be_attacked", True),
     )
 
 

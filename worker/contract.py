@@ -80,6 +80,7 @@ class IngestPayload(Payload):
     min_records: int = Field(11, ge=1, description="codes in fewer records than this are dropped")
     holdout_share: float = Field(0.1, ge=0, lt=0.5)
     test_share: float = Field(0.1, ge=0, lt=0.5)
+    may_be_attacked: bool = True
 
 
 class TrainPayload(Payload):

@@ -39,6 +39,7 @@ def upload(
     demographics: Annotated[bool, typer.Option(help="make codes of sex and age band")] = True,
     default_vocabulary: Annotated[str | None, typer.Option(help="for tables that name no system")] = None,
     min_records: Annotated[int | None, typer.Option(help="codes in fewer records are dropped")] = None,
+    attacks: Annotated[bool, typer.Option(help="no: the data's terms forbid experiments in re-identification")] = True,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +54,7 @@ def upload(
             "demographics": demographics,
             "default_vocabulary": default_vocabulary,
             "min_records": min_records,
+            "may_be_attacked": attacks,
         }
         job = finish(client, client.upload(files, **form), wait, as_json)
     if not as_json and job["result"] is not None:

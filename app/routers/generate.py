@@ -5,7 +5,7 @@ from contextlib import suppress
 from fastapi import APIRouter, Response
 from sqlalchemy.orm import Session
 
-from app.access import Identity, Maker, Services_
+from app.access import ADMIN, Identity, Maker, Services_
 from app.estimates import expectation, parallel_parts, parts_of
 from app.judgement import Judgement, check_limits, judge
 from app.schemas.answers import EstimateAnswer, JobAnswer, SupportAnswer
@@ -30,8 +30,10 @@ def generate_cohort(
 
     Codes and wildcards are checked against the model's vocabulary at once: what is impossible is a 422 with the nearest
     condition that is not, in `relaxation`; what no training record satisfies is accepted, with a warning in `warnings`.
-    The cohort's id is the job's id.
+    The cohort's id is the job's id. `evaluate: false` needs the scope `admin`: no report will withhold such a cohort.
     """
+    if not body.evaluate:
+        identity.require(ADMIN)
     # A large dataset takes a second to read, and a database may allow only one writer at a time: read it before.
     with suppress(EhrError):
         _judged(services, _model(services, identity, body), body)

@@ -7,7 +7,7 @@ from typing import IO
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from app.access import Reader, Services_, Trainer
+from app.access import Admin, Reader, Services_, Trainer
 from app.paging import Cursor, Limit
 from app.schemas.answers import ModelAnswer, PageAnswer
 from app.submissions import audit
@@ -40,8 +40,11 @@ def get_model(model_id: str, services: Services_, identity: Reader) -> ModelAnsw
     response_class=StreamingResponse,
     responses={200: {"content": {"application/zip": {}}, "description": "weights.safetensors and manifest.json"}},
 )
-def download_model_bundle(model_id: str, services: Services_, identity: Reader) -> StreamingResponse:
-    """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte."""
+def download_model_bundle(model_id: str, services: Services_, identity: Admin) -> StreamingResponse:
+    """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte.
+
+    Needs the scope `admin`: whoever has the weights makes cohorts that no report judges.
+    """
     with services.database.session_scope() as session:
         model = ModelRepository(session).get(identity.owner, model_id)
         audit(session, identity, "download model", model_id)

@@ -151,7 +151,9 @@ class GenerateRequest(Request):
     steps: int | None = Field(
         None, ge=1, le=10_000, strict=True, description="network calls; the model's choice if none"
     )
-    evaluate: bool = Field(True, description="also measure the cohort and write a report")
+    evaluate: bool = Field(
+        True, description="also measure the cohort and write a report; false needs the scope `admin`"
+    )
 
     @model_validator(mode="after")
     def _method_fits(self) -> Self:
@@ -183,6 +185,11 @@ class DatasetForm(Request):
     min_records: int = Field(11, ge=1, le=2**31, description="codes in fewer records than this are dropped")
     holdout_share: float = Field(0.1, ge=0, lt=0.5, allow_inf_nan=False)
     test_share: float = Field(0.1, ge=0, lt=0.5, allow_inf_nan=False)
+    may_be_attacked: bool = Field(
+        True,
+        description="false if the data's terms forbid experiments in re-identification: reports then leave out the"
+        " attacks on privacy, and cohorts are withheld until someone with the scope `admin` releases them",
+    )
 
 
 class EvaluateRequest(Request):

@@ -72,10 +72,12 @@ class ReportRepository:
         self.session.flush()
 
     def newest(self, owner: str, job_id: str) -> Report:
-        """The newest report of a job: of the evaluate job with this id, or on the cohort of the generate job."""
+        """The report of the evaluate job with this id; or on the cohort of the generate job, the newest that judges its
+        privacy, so that a report on other data hides nothing, or else the newest."""
         checked_id(job_id, JOB)
         mine = (Report.owner == owner, or_(Report.job_id == job_id, Report.cohort_job_id == job_id))
-        report = self.session.scalar(select(Report).where(*mine).order_by(Report.created_at.desc()).limit(1))
+        order = (Report.privacy.is_(None), Report.created_at.desc())
+        report = self.session.scalar(select(Report).where(*mine).order_by(*order).limit(1))
         if report is None:
             raise NotFoundError("there is no report for this job")
         return report

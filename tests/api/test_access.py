@@ -72,6 +72,7 @@ SCOPED = [
     ("generate", "DELETE", "/cohorts/job_" + "0" * 32),
     ("generate", "POST", "/reports"),
     ("admin", "POST", "/cohorts/job_" + "0" * 32 + "/release"),
+    ("admin", "GET", "/models/mdl_" + "0" * 32 + "/bundle"),
     ("admin", "GET", "/metrics"),
 ]
 
@@ -87,6 +88,16 @@ def test_each_route_needs_its_scope(front: Front, scope: str, method: str, path:
     assert_problem(without.http.request(method, path, **options), 403, "forbidden")
     for enough in (scope, "admin"):
         assert front.as_owner("scoped", enough).http.request(method, path, **options).status_code not in (401, 403)
+
+
+def test_a_cohort_without_a_report_needs_the_scope_admin(front: Front, caller: Caller) -> None:
+    """Else a cohort that its report withholds could be made again with the same seed and leave."""
+    model = caller.model()
+    request = {"model_id": model, "n": 5, "evaluate": False}
+    maker = front.as_owner(caller.owner, "generate", "read")
+    assert_problem(maker.http.post("/generate", json=request), 403, "forbidden")
+    assert maker.http.post("/generate", json=request | {"evaluate": True}).status_code == 202
+    assert caller.http.post("/generate", json=request).status_code == 202
 
 
 def test_cancelling_needs_the_scope_of_the_work(front: Front) -> None:

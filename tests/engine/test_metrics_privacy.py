@@ -119,7 +119,18 @@ def test_exact_matches_are_counted_one_by_one() -> None:
     result = exact_matches.measure(AttackSets(cohort, train, holdout, holdout, rng), rng)
     assert result.roles.attack.value == pytest.approx(0.3)
     assert result.roles.control.value == pytest.approx(0.1)
+    assert result.roles.gain.value == pytest.approx(0.2)
     assert result.known == {"identical_to_train": 30, "identical_to_holdout": 10}
+
+
+def test_copies_count_whatever_part_of_train_they_come_from() -> None:
+    """A training set of ten times the holdout: one record in ten of the cohort is a copy, and the gain says so."""
+    train = Records.from_sets([{i % 30, 30 + i // 30} for i in range(800)], n_codes=60)
+    holdout = Records.from_sets([{0, 59}] * 80, n_codes=60)
+    cohort = Records.concatenate([train.take(np.arange(0, 800, 8)), Records.from_sets([{1, 2, 3}] * 900, 60)])
+    rng = np.random.default_rng(0)
+    gain = exact_matches.measure(AttackSets(cohort, train, holdout, holdout, rng), rng).roles.gain
+    assert gain.value == pytest.approx(0.1)
 
 
 # --- what cannot be attacked ---

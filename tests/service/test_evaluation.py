@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from model_store.errors import DataError, JobCancelledError, UnknownCodeError
-from model_store.reports import Report, report_schema
+from model_store.reports import Asked, Report, report_schema
 from model_store.vocabulary import Vocabulary
 from tests.reporting import copies, real_sets, small_report, subject, vocabulary
+from worker.engine.conditions import Condition
 from worker.engine.metrics import FIDELITY
 from worker.engine.metrics.privacy import PRIVACY
 from worker.engine.records import Records
@@ -121,10 +122,31 @@ def test_data_that_must_not_be_attacked_is_not(monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError("attacked")
 
     monkeypatch.setattr(measure, "attack", never)
-    for changes in ({"attack": False}, {"own_data": False}):
+    for changes, level in (({"attack": False}, "caution"), ({"own_data": False}, None)):
         report = report_on(subject(real_sets()["others"], **no_utility(), **changes), np.random.default_rng(0))
-        assert report.privacy.absent is not None and report.privacy.verdict is None and not report.privacy.metrics
-        assert privacy_verdict(report.families) is None
+        assert report.privacy.absent is not None and not report.privacy.metrics
+        verdict = privacy_verdict(report.families)
+        assert (verdict.level if verdict is not None else None) == level
+        assert level is not None or "privacy is not judged" in report.verdict.reason
+
+
+def test_patients_too_few_to_be_attacked_alone_are_no_good_news() -> None:
+    rare = vocabulary().positions["ICD10CM:E84"]
+    condition = Condition.of(len(vocabulary()), all_of=[rare])
+    cohort = real_sets()["others"].to_dense()
+    cohort[:, rare] = 1
+    asked = Asked(all_of=["ICD10CM:E84"])
+    made = subject(Records.from_dense(cohort), **no_utility(), condition=condition, asked=asked)
+    report = report_on(made, np.random.default_rng(0))
+    assert report.slice_privacy is not None and report.slice_privacy.verdict is not None
+    assert report.slice_privacy.verdict.level == "caution" and "too few" in report.slice_privacy.verdict.reason
+
+
+def test_without_test_records_what_needs_them_is_absent_with_its_reason() -> None:
+    none = real_sets()["test"].take(np.arange(0))
+    report = report_on(subject(real_sets()["others"], **no_utility(), test=none), np.random.default_rng(0))
+    elbo = report.fidelity.metrics["held_out_elbo"].figures["value"]
+    assert elbo.value is None and elbo.absent == "there are fewer than 2 test records"
 
 
 def test_progress_counts_to_the_announced_number() -> None:

@@ -1,6 +1,8 @@
 """No count of 1 to 10 patients leaves the service, nor anything from which one could be solved for."""
 
 import itertools
+import json
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from model_store.reports import Figure
 from model_store.small_cells import large_bins, may_show, shown
 from model_store.vocabulary import Vocabulary
-from tests.reporting import real_sets, small_report, vocabulary
+from tests.reporting import DIABETES, real_sets, small_report, vocabulary
 from worker.engine.records import Records
 from worker.evaluation.pictures import RealCounts, drill_down, pictures
 from worker.evaluation.telling import rounded, rounding_step
@@ -113,6 +115,19 @@ def test_numbers_of_real_records_are_not_told_by_the_way() -> None:
         body = small_report(conditioned).model_dump(mode="json")
         used = {value for path, value in _numbers(body) if path.endswith("n_used")}
         assert used <= {1500}
+
+
+def test_no_size_of_a_slice_is_told_in_words_or_numbers() -> None:
+    """Two reports on nested conditions would tell by subtraction how few patients lie between."""
+    code = vocabulary().positions[DIABETES]
+    sizes = {len(real_sets()[name].having(code)) for name in ("train", "holdout", "test")}
+    body = small_report(conditioned=True).model_dump(mode="json")
+    numbers = {int(n) for n in re.findall(r"(?<![\d.])\d+(?![\d.])", json.dumps(body))}
+    assert not sizes & numbers
+    for metric in body["slice_privacy"]["metrics"].values():
+        for roles in metric["variants"].values():
+            baseline = roles["baseline"]["value"]
+            assert baseline is None or baseline == round(baseline, 2)
 
 
 def test_a_tiny_data_set_shows_nothing() -> None:

@@ -86,9 +86,10 @@ class EHRDiffConfig(BaselineConfig):
 class TabSynConfig(BaselineConfig):
     """TabSyn (Zhang et al. 2024): the defaults of its code."""
 
-    epochs: int = Field(8000, ge=2, description="the first half for the autoencoder, the second for the diffusion")
+    epochs: int = Field(14_000, ge=2, description="4,000 for the autoencoder, then 10,000 for the diffusion")
     batch_size: int = Field(4096, ge=2)
-    learning_rate: float = Field(1e-3, gt=0, description="at the start of each half; falls linearly to 0")
+    learning_rate: float = Field(1e-3, gt=0, description="at the start of each phase; falls linearly to 0")
+    autoencoder_share: float = Field(2 / 7, gt=0, lt=1, description="of the steps, first")
     token_width: int = Field(4, ge=1)
     layers: int = Field(2, ge=1, description="of each of the three transformers")
     factor: int = Field(32, ge=1, description="how much wider than a token the feed-forward layers are")

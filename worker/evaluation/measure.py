@@ -31,12 +31,12 @@ from worker.engine.records import Records
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
 from worker.evaluation.subject import Stopwatch, Subject, Watch
 from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
-from worker.evaluation.verdicts import CRASHED, family_verdict, overall_verdict
+from worker.evaluation.verdicts import CRASHED, FORBIDDEN, TOO_FEW, family_verdict, overall_verdict
 
 log = logging.getLogger(__name__)
 REFERENCE_RECORDS = 5000  # unconditional records drawn beside a conditioned cohort
 GUIDED, UNGUIDED = "real + guided synthetic", "real + unconditional synthetic"
-NOT_ITS_DATA = "the model has not learned from this data set, so its patients cannot be found in the cohort"
+NOT_ITS_DATA = "not measured, because the model has learned from other data; its report there judges privacy"
 
 
 def measurements(subject: Subject) -> int:
@@ -124,10 +124,15 @@ def _fidelity(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> F
     return FamilyReport(against=against, metrics=told, verdict=family_verdict(told.values()))
 
 
-def _log_loss(subject: Subject) -> LogLoss | None:
+def _log_loss(subject: Subject) -> LogLoss | str:
+    """How likely the model finds records, or why that is not measured."""
     generator = subject.generator
     if subject.condition is not None:
-        return None  # how likely a record is without the condition says nothing about the slice
+        return "how likely a record is without the condition says nothing about a conditioned cohort"
+    if not subject.own_data:
+        return "the model has learned from other data"
+    if generator is None:
+        return "the model is gone"
     if isinstance(generator, D3PMGenerator):
 
         def elbo(records: Records) -> tuple[float, float]:
@@ -137,7 +142,7 @@ def _log_loss(subject: Subject) -> LogLoss | None:
         return elbo
     if isinstance(generator, IndependentGenerator):
         return lambda records: independent_log_loss(generator.prevalence, records)
-    return None
+    return "this kind of generator cannot tell how likely a record is"
 
 
 def _utility(
@@ -229,7 +234,7 @@ def _conditional(
 def _privacy(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> FamilyReport:
     against = "unseen real records in the cohort's place (the control)"
     if not subject.attack:
-        return FamilyReport(against=against, absent="the terms of this data forbid attacks")
+        return FamilyReport(against=against, absent="the terms of this data forbid attacks", verdict=FORBIDDEN)
     if not subject.own_data:
         return FamilyReport(against=against, absent=NOT_ITS_DATA)
     sets = (subject.cohort, subject.train, subject.holdout, subject.test)
@@ -245,7 +250,7 @@ def _slice_privacy(subject: Subject, rng: np.random.Generator, clock: Stopwatch)
     family = _attacked(sets, rng, lambda name: clock.begin(f"slice {name}"), clock, against)
     if family.absent is None and all(metric.verdict is None for metric in family.metrics.values()):
         reason = family.metrics[PRIVACY[0].name].figures["attack"].absent
-        return FamilyReport(against=against, absent=reason)  # the attacks on everyone stand
+        return FamilyReport(against=against, absent=reason, verdict=TOO_FEW)
     return family
 
 

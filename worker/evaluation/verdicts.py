@@ -18,6 +18,18 @@ CRASHED = Verdict(
     advice="Evaluate again. If it crashes again, the worker's log has the place; do not share the cohort meanwhile.",
 )
 
+FORBIDDEN = Verdict(
+    level="caution",
+    reason="The terms of this data forbid the attacks that would measure privacy, so nothing is known about it.",
+    advice="Someone who answers for the data has to decide whether the cohort may leave.",
+)
+TOO_FEW = Verdict(
+    level="caution",
+    reason="There are too few real patients with this condition to attack them alone: whether the cohort betrays them "
+    "is not known.",
+    advice="Share it as carefully as their records, or ask for a wider condition.",
+)
+
 
 def worst_of(verdicts: Iterable[Verdict | None]) -> Verdict | None:
     """The worst; of several equally bad ones the first."""
@@ -47,7 +59,8 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
     assert decisive is not None
     if decisive.level == "good":
         names = _listed([TITLES[name].lower() for name in TITLES if name in judged])
-        return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.", advice="")
+        unknown = "" if "privacy" in judged else " Its privacy is not judged here."
+        return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.{unknown}", advice="")
     decisive_ones = {TITLES[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
     reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())
     advice = " ".join(dict.fromkeys(verdict.advice for verdict in decisive_ones.values()))

@@ -38,6 +38,7 @@ def evaluate(run: JobRun) -> Outcome:
     report = report_on(subject, np.random.default_rng(payload.seed), watch)
     run.progress.step("store", maximum=1)
     privacy = privacy_verdict(report.families)
+    withholds = privacy is not None and (privacy.level == "fail" or not subject.attack)
     row = Report(
         job_id=run.claim.job_id,
         cohort_job_id=payload.cohort_job_id,
@@ -45,7 +46,7 @@ def evaluate(run: JobRun) -> Outcome:
         version=REPORT_VERSION,
         body=plain(report.model_dump(mode="json")),
         privacy=None if privacy is None else privacy.level,
-        withholds=privacy.reason if privacy is not None and privacy.level == "fail" else None,
+        withholds=privacy.reason if privacy is not None and withholds else None,
     )
 
     def add_rows(session: Session) -> None:
@@ -61,8 +62,9 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     manifest = load_cohort_manifest(run.runtime.store, cohort.prefix, cohort.manifest_hash)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id or cohort.dataset_id)
     own_data = _is_own(cohort, manifest, dataset, payload)
-    share = manifest["model"].get("holdout_share") if own_data else None
-    train, holdout, test = (as_records(dataset.split(name, share)) for name in ("train", "holdout", "test"))
+    # A copy of the data may have other shares: what the model has not seen is for the model to say.
+    shares = [manifest["model"].get(name) if own_data else None for name in ("holdout_share", "test_share")]
+    train, holdout, test = (as_records(dataset.split(name, *shares)) for name in ("train", "holdout", "test"))
     synth = joined(iter_blocks(run.runtime.store, manifest), len(manifest["vocabulary"]))
     synth, left_out = translated(synth, Vocabulary(tuple(manifest["vocabulary"])), dataset.vocabulary)
     asked = Conditions.model_validate(manifest["request"].get("conditions") or {})
@@ -90,6 +92,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
+        attack=dataset.may_be_attacked,
     )
 
 

@@ -238,6 +238,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
         "manifest_hash": source.row.manifest_hash,
         "dataset_id": source.row.dataset_id,
         "data_hash": source.bundle.details.get("data_hash"),
+        "test_share": source.bundle.details.get("test_share"),
         "holdout_share": source.bundle.details.get("holdout_share"),
     }
     request = source.payload.stored()

@@ -50,6 +50,7 @@ def ingest(run: JobRun) -> Outcome:
     split = split_of(encoded.position, payload.test_share, payload.holdout_share)
     base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | told
     summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
+    summary["may_be_attacked"] = payload.may_be_attacked
     return _store(run, payload, encoded, reader, summary)
 
 
@@ -80,6 +81,7 @@ def _store(
         payload.test_share,
         payload.holdout_share,
         data_hash(encoded.records, encoded.position),
+        payload.may_be_attacked,
     )
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)

@@ -144,6 +144,7 @@ def _store(
         "preset": None if preset is None else preset.name,
         "preset_reason": None if preset is None else preset.reason,
         "settings": plain(settings),
+        "test_share": dataset.test_share,
         "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
         "curve": plain(state.config.get("curve", [])),
         "costs": costs,

@@ -86,7 +86,8 @@ class AttackSets:
     def size_note(self) -> str | None:
         if len(self.cohort_at_size) == len(self.cohort):
             return None
-        return f"on {len(self.cohort_at_size)} random synthetic records, as many as there are control records"
+        # without the number: that of a slice is a number of patients
+        return "on as many random synthetic records as there are control records"
 
     @cached_property
     def closeness(self) -> "Closeness":

@@ -26,8 +26,9 @@ def keys(records: Records) -> Iterator[bytes]:
 def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     """The share of synthetic records that are in train, at the size of the holdout, beside the share in the holdout.
 
-    Train is larger than the holdout, so it is cut into parts as large as the holdout and the shares are averaged: no
-    training record is left out, and chance has the same opportunities on both sides.
+    Train is larger than the holdout, so it is cut into parts as large as the holdout (a rest that is too small is left
+    out) and the shares are averaged: chance has the same opportunities on both sides. A copy is in one part only, so
+    the gain counts all parts: it is the share of the cohort that equals a training record beyond chance.
     """
     cohort = list(keys(sets.cohort))
     size = min(len(sets.train), len(sets.holdout))
@@ -41,12 +42,12 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     spread = float(in_parts.std(ddof=1)) if len(parts) > 1 else 0.0
     of_attack = z * float(np.hypot(spread / np.sqrt(len(parts)), np.sqrt((attack + 1 / n) / n)))
     of_control = z * float(np.hypot(spread, np.sqrt((control + 1 / n) / n)))
-    of_gain = float(np.hypot(of_attack, of_control))
+    gain, of_gain = len(parts) * (attack - control), len(parts) * float(np.hypot(of_attack, of_control))
     roles = Roles(
         Measurement.within(BOUNDS, attack, attack - of_attack, attack + of_attack, n),
         Measurement.within(BOUNDS, control, control - of_control, control + of_control, n),
         certain(0.0, note="a cohort without any copy"),
-        Measurement.within(GAIN_BOUNDS, attack - control, attack - control - of_gain, attack - control + of_gain, n),
+        Measurement.within(GAIN_BOUNDS, float(np.clip(gain, *GAIN_BOUNDS)), gain - of_gain, gain + of_gain, n),
     )
     in_all = set(keys(sets.train))
     facts = {"identical_to_train": sum(key in in_all for key in cohort), "identical_to_holdout": round(control * n)}
@@ -64,7 +65,8 @@ EXACT_MATCHES = AttackMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic records identical to one of as many training records as there are holdout records; "
-    "records with few codes coincide by chance, as the control shows.",
+    "records with few codes coincide by chance, as the control shows. The gain is the share of the cohort that copies "
+    "any training record, beyond chance.",
     rule=by_gain(caution_above=0.0002, fail_above=0.002, unsure_above=0.1),
     words=Words(
         good="Synthetic records equal training records no more often than they equal other people's by chance.",

@@ -11,6 +11,7 @@ from worker.engine.metrics.verdicts import Limits, near_yardstick
 from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
+FEWEST_RECORDS = 2  # one has no standard error
 MAX_RECORDS = 4000
 Z = 1.959964
 LogLoss = Callable[[Records], tuple[float, float]]  # nats per record and its standard error
@@ -25,11 +26,13 @@ def independent_log_loss(prevalence: NDArray[np.float64], test: Records) -> tupl
     return float(nats.mean()), float(nats.std(ddof=1) / np.sqrt(len(test)))
 
 
-def measure(log_loss: LogLoss | None, test: Records, train: Records, rng: np.random.Generator) -> Result:
-    """The model's and the independent codes' nats on the same test records."""
+def measure(log_loss: LogLoss | str, test: Records, train: Records, rng: np.random.Generator) -> Result:
+    """The model's and the independent codes' nats on the same test records; a text says why the model is not asked."""
     no_floor = Measurement(absent="how well the best possible model would do is not known")
-    if log_loss is None:
-        missing = Measurement(absent="the model cannot tell how likely a record is")
+    if len(test) < FEWEST_RECORDS:
+        log_loss = f"there are fewer than {FEWEST_RECORDS} test records"
+    if isinstance(log_loss, str):
+        missing = Measurement(absent=log_loss)
         return Result(HELD_OUT_ELBO, missing, no_floor, missing)
     unseen = sampled(test, MAX_RECORDS, rng)
     note = None if len(unseen) == len(test) else f"on {MAX_RECORDS} random test records"

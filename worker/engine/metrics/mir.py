@@ -48,7 +48,8 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
         by_ratio[name] = Roles(
             around(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
             around(control, left[:, 1].tolist(), BOUNDS, n_used),
-            certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
+            # two digits: more would tell the sizes of a slice
+            certain(round(2 * ratio / (2 * ratio + 1), 2), note="calling everyone a member"),
             around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
     return AttackResult(MIR, by_ratio["balanced"], {"at the natural ratio": by_ratio["natural"]})

@@ -101,7 +101,7 @@ class TabSyn(HeunBaseline):
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         made = super().fit(request)
-        del made.train  # a trained generator holds no patients
+        del made.train, made.encoded  # a trained generator holds no patients
         return made
 
     def prepare(self, train: Records) -> None:
@@ -111,6 +111,7 @@ class TabSyn(HeunBaseline):
                 "each code and does not learn sparse records with more; keep the most common codes (about 100)"
             )
         self.train = train
+        self.encoded: Tensor | None = None
 
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
         rate, denoiser = self.settings.learning_rate, list(self.network.denoiser.parameters())
@@ -123,17 +124,17 @@ class TabSyn(HeunBaseline):
     def train_step(
         self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
     ) -> float:
-        half = total // 2
-        if step < half:
-            done = step / half
+        border = max(int(self.settings.autoencoder_share * total), 1)
+        if step < border:
+            done = step / border
             loss = self._autoencoder_loss(x, done, generator)
             return descend(optimisers["autoencoder"], loss, self.settings.learning_rate * (1 - done))
-        if step == half:
-            self._measure_latents()
-        done = (step - half) / (total - half)
-        with torch.no_grad():
-            z = (self.network.latents(x).float() - self.network.centre) / self.network.scale
-        loss = self.edm.loss(self.network.denoiser, z, generator)
+        if self.encoded is None:
+            self.encoded = self._encode()
+        done = (step - border) / (total - border)
+        # from the whole table of latents and not those of x: the encoder costs more than the denoiser
+        rows = torch.randint(len(self.encoded), (len(x),), generator=generator, device=self.device)
+        loss = self.edm.loss(self.network.denoiser, self.encoded[rows], generator)
         return descend(optimisers["denoiser"], loss, self.settings.learning_rate * (1 - done))
 
     def _autoencoder_loss(self, x: Tensor, done: float, generator: torch.Generator) -> Tensor:
@@ -149,18 +150,16 @@ class TabSyn(HeunBaseline):
         return loss
 
     @torch.no_grad()
-    def _measure_latents(self) -> None:
-        """Where the latents of the training records lie; from here on the autoencoder does not change."""
-        count, sums, squares = len(self.train), [], []
-        for start in range(0, count, ENCODED_AT_ONCE):
-            rows = self.train.take(np.arange(start, min(start + ENCODED_AT_ONCE, count)))
-            z = self.network.latents(torch.from_numpy(rows.to_dense()).to(self.device)).double()
-            sums.append(z.sum(0))
-            squares.append((z**2).sum(0))
-        centre = torch.stack(sums).sum(0) / count
-        deviation = (torch.stack(squares).sum(0) / count - centre**2).clamp(min=0).mean().sqrt()
+    def _encode(self) -> Tensor:
+        """The latents of all training records, centred and scaled; from here on the autoencoder does not change."""
+        starts = range(0, len(self.train), ENCODED_AT_ONCE)
+        parts = (self.train.take(np.arange(at, min(at + ENCODED_AT_ONCE, len(self.train)))) for at in starts)
+        z = torch.cat([self.network.latents(torch.from_numpy(p.to_dense()).to(self.device)).float() for p in parts])
+        centre = z.double().mean(0)
+        deviation = (z.double() - centre).square().mean().sqrt()
         self.network.centre.copy_(centre)
         self.network.scale.copy_(deviation.clamp(min=1e-6) / SIGMA_DATA)
+        return (z - self.network.centre) / self.network.scale
 
     # --- sampling ---
 
