@@ -2,7 +2,7 @@
 
 python -m benchmarks.report --data ../shared/data/synpuf-patients --json FILE
 
-The cohort comes from a `d3pm` model of the default size that has been trained for one pass over a few records: a report on
+The cohort comes from a `d3pm` model of the default size, trained for one pass over a few records: a report on
 it costs what a report on a good one does, and its verdicts mean nothing. Data whose terms forbid experiments in
 re-identification (--no-attacks, and always a folder named nhds-*) is not attacked.
 """
