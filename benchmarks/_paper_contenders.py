@@ -12,6 +12,7 @@ from worker.engine.metrics.classifier import Label
 from worker.engine.records import Records
 
 OURS = "d3pm"
+PLAIN = "d3pm plain sampler"
 PAPER = "d3pm paper-mimic"
 YARDSTICK = "independent"
 ALL, COMMON = "all codes", "100 codes"
@@ -30,6 +31,7 @@ class Contender:
     settings: dict[str, Any] = field(default_factory=dict)
     weights_of: str | None = None  # draws with the weights that another row has trained
     redrawn: dict[str, Any] = field(default_factory=dict)  # settings that differ from those when drawing
+    plain: bool = False  # draws without the fast sampler
 
     @property
     def published(self) -> bool:
@@ -53,8 +55,13 @@ class Arena:
 
 
 def contenders(arena: str, quick: bool = False) -> list[Contender]:
-    """The rows of an arena, ours first. The paper's network is too slow for a quick look."""
+    """The rows of an arena, ours first. The paper's network is too slow for a quick look.
+
+    The fast sampler deals rare codes out to a cohort (docs/decisions/0010); what that alone brings is seen beside the
+    plain sampler, which draws every record by itself as all the others do.
+    """
     ours = Contender(OURS, OURS, PRESETS["fast"].model_dump())
+    plain = Contender(PLAIN, OURS, ours.settings, weights_of=OURS, plain=True)
     paper = [] if quick else [Contender(PAPER, OURS, PRESETS["paper-mimic"].model_dump())]
     yardstick = Contender(YARDSTICK, YARDSTICK)
     names = [generator.name for generator in GENERATORS if generator.name not in (OURS, YARDSTICK)]
@@ -62,7 +69,7 @@ def contenders(arena: str, quick: bool = False) -> list[Contender]:
         low = [row for name in names if name in LOW_DIMENSIONAL for row in _published(name)]
         return [ours, yardstick, *low] if low else []
     high = [row for name in names if name not in LOW_DIMENSIONAL for row in _published(name)]
-    return [ours, *paper, yardstick, *high]
+    return [ours, plain, *paper, yardstick, *high]
 
 
 def _published(name: str) -> list[Contender]:

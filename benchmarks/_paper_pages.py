@@ -21,7 +21,7 @@ from benchmarks._paper_tables import (
     row_name,
     tables,
 )
-from benchmarks._paper_wins import DEFINITION, guided_over_real
+from benchmarks._paper_wins import DEFINITION, guided_over_real, not_compared
 from worker.engine.metrics import fidelity_metric
 
 COLOURS = {"guided": 0, "real": 1, "unconditional": 2}
@@ -75,6 +75,7 @@ def page(bench: Bench, figures: Sequence[dict[str, Any]], missing: Sequence[str]
         lines += ["## Where ours leads", "", DEFINITION, ""]
         rows = [[f"`{f['name']}`", f"{f['value']:.4g}", str(f["unit"])] for f in figures]
         lines += [*_markdown(Table("", ["figure", "value", ""], rows)), "", *_ratios(bench)]
+        lines += [line for row, why in not_compared(bench).items() for line in (f"Not compared: {row}, {why}.", "")]
     for table in tables(bench):
         lines += [f"## {table.title}", "", *_markdown(table), ""]
         lines += [line for note in table.notes for line in (note, "")]

@@ -21,7 +21,7 @@ from benchmarks._paper_measure import (
     utility_of,
 )
 from benchmarks._paper_store import Cell, Store, Task
-from benchmarks._paper_train import draw_within, train_apart, train_here
+from benchmarks._paper_train import draw_plainly, draw_within, drawing_peak, train_apart, train_here
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 
@@ -36,12 +36,13 @@ class Sizes:
 
     records: int = 25_000
     guided: int = 2_000
+    memory: int = 2_048  # drawing more at a time takes no more memory than their codes
     start: int = 5_000
     added: tuple[int, ...] = (5_000, 10_000, 20_000)
     rarest_seeds: int = 5  # repetitions for the rarest disease, whose areas move most from draw to draw
 
 
-QUICK = Sizes(512, 64, 500, (500,), 1)
+QUICK = Sizes(512, 64, 64, 500, (500,), 1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,17 @@ def _cohort_tasks(bench: Bench, arena: str, row: Contender) -> list[Task]:
     draw = Task(cohort, partial(_draw, bench, arena, row), "sampling", row.name, (model,))
     if row.weights_of is not None:
         return [draw]
-    return [Task(model, partial(_train, bench, arena, row), "training", row.name), draw]
+    memory = Task(f"memory/{arena}/{row.name}", partial(_memory, bench, arena, row), "memory", row.name, (cohort,))
+    return [Task(model, partial(_train, bench, arena, row), "training", row.name), draw, memory]
+
+
+def _memory(bench: Bench, arena: str, row: Contender) -> Cell:
+    """What drawing takes, in a process that does nothing else."""
+    drawn = bench.store.read(f"cohort/{arena}/{row.name}")
+    if "absent" in drawn:
+        return {"absent": drawn["absent"]}
+    name = f"model/{arena}/{row.name}"
+    return drawing_peak(bench.store.folder, name, bench.sizes.memory, drawn["calls"])
 
 
 def _train(bench: Bench, arena: str, row: Contender) -> Cell:
@@ -138,7 +149,10 @@ def _draw(bench: Bench, arena: str, row: Contender) -> Cell:
         return {"absent": trained["absent"]}
     with progress_bar(f"draw {row.name}") as advance:
         generator = bench.model(arena, row)
-        records, cell = draw_within(generator, bench.sizes.records, 60 * bench.minutes, bench.seed, advance)
+        if row.plain:
+            records, cell = draw_plainly(generator, bench.sizes.records, bench.seed)
+        else:
+            records, cell = draw_within(generator, bench.sizes.records, 60 * bench.minutes, bench.seed, advance)
     if records is not None:
         bench.store.save_records(f"cohort/{arena}/{row.name}", records)
     return cell

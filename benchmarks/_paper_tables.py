@@ -8,12 +8,13 @@ from scipy.stats import t as student
 
 from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
 from benchmarks._paper_measure import AREAS, ATTACKS, FIDELITY, MAY_BE_ATTACKED, REAL
-from benchmarks._paper_plan import ALONE, Bench, arm_cells, rows_of, seeds_of
+from benchmarks._paper_plan import ALONE, RAREST, Bench, arm_cells, rows_of, seeds_of
 from benchmarks._paper_store import Cell
 from worker.engine.metrics import fidelity_metric
 
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
-MISSING, ABSENT = "missing", "\u2013"
+MISSING, ABSENT, MARK = "missing", "\u2013", "*"
+UNLEARNED = f"{ABSENT}: the cohort has too few records with the disease, or hardly any without, to train a classifier."
 AREA_NAMES = {"auroc": "AUROC", "auprc": "AUPRC"}
 ATTACK_NAMES = {"air": "AIR", "mir": "MIR"}
 ARM_NAMES = {ALONE: "real alone", "real": "+ real", "unconditional": "+ unconditional", "guided": "+ exact-guided"}
@@ -49,10 +50,10 @@ def fidelity_table(bench: Bench, arena: str) -> Table:
     rows = []
     for row in rows_of(bench, arena):
         cell = bench.store.find(f"fidelity/{arena}/{row}")
-        shown = "floor (real records)" if row == REAL else row_name(row)
+        shown = "floor (real records)" if row == REAL else marked(bench, arena, row)
         rows.append([shown, *(measured(part(cell, name)) for name in FIDELITY)])
     title = f"Fidelity, {arena}, {bench.sizes.records:,} records"
-    return Table(title, header, rows, absences(bench, arena))
+    return Table(title, header, rows, remarks(bench, arena))
 
 
 def utility_tables(bench: Bench, arena: str) -> list[Table]:
@@ -64,10 +65,10 @@ def utility_tables(bench: Bench, arena: str) -> list[Table]:
         rows = []
         for row in rows_of(bench, arena):
             cells = [part(bench.store.find(f"utility/{arena}/{row}/{label}"), area) for label in labels]
-            shown = "real records" if row == REAL else row_name(row)
+            shown = "real records" if row == REAL else marked(bench, arena, row)
             rows.append([shown, *(measured(cell, 3) for cell in cells)])
         title = f"Utility, {arena}: {AREA_NAMES[area]} of classifiers trained on {bench.sizes.records:,} records"
-        found.append(Table(title, ["trained on", *labels], rows))
+        found.append(Table(title, ["trained on", *labels], rows, [*remarks(bench, arena), UNLEARNED]))
     return found
 
 
@@ -94,14 +95,15 @@ def augmentation_table(bench: Bench, area: str) -> Table:
         for added in sizes.added:
             cells = [points[ALONE, 0], *(points[arm, added] for arm in arms)]
             rows.append([label, f"{added:,}", *(measured(cell, 3) for cell in cells)])
-    several = (
-        f"For the rarest disease: mean of {sizes.rarest_seeds} draws of real and synthetic records, with the 95 % "
-    )
     notes = [
-        "Half of the guided records have the disease. The generator has learned from all training records, so that "
-        "what it adds may come from more patients than are added by \u201c+ real\u201d.",
-        several + "95 % interval of that mean; for the others one draw, with the interval of the test records.",
+        "Half of the guided records have the disease; real ones have it as often as patients do. The generator has "
+        "learned from all training records, so that what it adds may come from more patients than '+ real' adds.",
     ]
+    if RAREST in bench.facts["labels"][ALL] and sizes.rarest_seeds > 1:
+        notes.append(
+            f"For {RAREST}: mean of {sizes.rarest_seeds} draws of real and synthetic records, with the 95 % interval "
+            "of that mean; for the others one draw, with the interval of the test records."
+        )
     return Table(f"Augmentation: {AREA_NAMES[area]} with {sizes.start:,} real records", header, rows, notes)
 
 
@@ -136,23 +138,27 @@ def privacy_table(bench: Bench) -> Table:
     for row in rows_of(bench, ALL)[1:]:
         cell = bench.store.find(f"privacy/{row}")
         parts = [part(cell, name) for name in ATTACKS]
-        rows.append([row_name(row), *(measured(part(each, role), 3) for each in parts for role in roles)])
+        rows.append([marked(bench, ALL, row), *(measured(part(each, role), 3) for each in parts for role in roles)])
     notes = ["The control is the same attack with unseen real records in the cohort's place; the gain is the risk."]
+    notes += remarks(bench, ALL)
     return Table("Privacy (F1 of the attack)", header, rows, notes)
 
 
 def cost_table(bench: Bench, arena: str) -> Table:
-    header = ["", "training s", "epochs", "records seen", "trained records / s", "parameters", "peak GiB"]
-    header += ["network calls", "drawn records / s"]
+    header = ["", "training s", "epochs", "records seen", "trained records / s", "saved weights", "peak GiB, training"]
+    header += ["network calls", "drawn records / s", "peak GiB, drawing"]
     rows = []
     for row in contenders(arena, bench.quick):
         model = bench.store.find(f"model/{arena}/{row.trained_as}")
         cohort = bench.store.find(f"cohort/{arena}/{row.name}")
-        rows.append([row_name(row.name), *_training(model), *_sampling(cohort)])
+        memory = bench.store.find(f"memory/{arena}/{row.trained_as}")
+        rows.append([row_name(row.name), *_training(model), *_sampling(cohort), _peak(memory)])
     notes = [
         f"Budget: {60 * bench.minutes:,.0f} s of training each, the epochs chosen by a short trial; an epoch that does "
-        "not fit is cut to a part of the records. Peak memory is that of a process that trains and does nothing else.",
+        "not fit is cut to a part of the records. Peak memory is that of a process that does nothing else, libraries "
+        "included. Of GANs and autoencoders, only what drawing needs is saved.",
         *_cost_notes(bench, arena),
+        *remarks(bench, arena),
     ]
     return Table(f"Cost, {arena}", header, rows, notes)
 
@@ -173,29 +179,41 @@ def _sampling(cell: Cell | None) -> list[str]:
     return [calls, f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"]
 
 
+def _peak(cell: Cell | None) -> str:
+    if cell is None or "absent" in cell:
+        return MISSING if cell is None else ABSENT
+    return f"{cell['peak_gib']:.2f}"
+
+
 def _cost_notes(bench: Bench, arena: str) -> list[str]:
     notes = []
     for row in contenders(arena, bench.quick):
         model = bench.store.find(f"model/{arena}/{row.trained_as}") or {}
-        cohort = bench.store.find(f"cohort/{arena}/{row.name}") or {}
         if row.weights_of is not None:
-            notes.append(f"{row.name}: the weights of {row.weights_of}, with probabilities drawn instead of rounded.")
+            how = "every record drawn by itself" if row.plain else "probabilities drawn instead of rounded"
+            notes.append(f"{row.name}: the weights of {row.weights_of}, with {how}.")
         elif model.get("records", 0) < model.get("of_records", 0):
             seen = f"{model['records']:,} of {model['of_records']:,} training records"
-            notes.append(f"{row.name}: one epoch does not fit into the budget, so it learned from {seen}.")
-        if "note" in cohort:
-            notes.append(f"{row.name}: drawn with {cohort['note']}.")
+            notes.append(f"{row.name}: its fewest epochs do not fit into the budget, so it learned from {seen}.")
     return notes
 
 
-def absences(bench: Bench, arena: str) -> list[str]:
-    """Why rows have no figures."""
+def remarks(bench: Bench, arena: str) -> list[str]:
+    """Why rows have no figures, or figures that are not those of the method as published."""
     notes = []
     for row in contenders(arena, bench.quick):
         cell = bench.store.find(f"cohort/{arena}/{row.name}") or {}
         if "absent" in cell:
             notes.append(f"{row.name}: not measured, {cell['absent']}.")
+        if "note" in cell:
+            notes.append(f"{row.name}{MARK}: drawn with {cell['note']}.")
     return notes
+
+
+def marked(bench: Bench, arena: str, row: str) -> str:
+    """The row's name, with a mark if a remark belongs to it."""
+    cell = bench.store.find(f"cohort/{arena}/{row}") or {}
+    return row_name(row) + (MARK if "note" in cell else "")
 
 
 # ---- words
@@ -227,4 +245,4 @@ def measured(cell: Cell | None, digits: int = 4, share: bool = False) -> str:
 def _number(value: float, digits: int, share: bool) -> str:
     if share:
         return f"{100 * value:.2f} %"
-    return f"{value:.{digits}f}" if 0.001 <= abs(value) < 10 or value == 0 else f"{value:.{digits - 1}g}"
+    return f"{value:.{digits}f}" if 0.001 <= abs(value) < 10 or value == 0 else f"{value:.{digits}g}"

@@ -17,8 +17,10 @@ import torch
 from benchmarks._harness import peak_rss_gib, subset, timed
 from benchmarks._paper_contenders import OURS, Contender
 from benchmarks._paper_store import Cell, Store
+from benchmarks._plain import plain_records
 from worker.engine.errors import EngineError, TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
+from worker.engine.generators.d3pm import ANCESTRAL_STEPS, D3PMGenerator
 from worker.engine.records import Records
 from worker.engine.training import Hooks, Progress
 
@@ -45,27 +47,30 @@ class Plan:
 
 def train_apart(folder: Path, split: str, contender: Contender, name: str, seconds: float, seed: int) -> Cell:
     """Train in a process of its own, so that its peak of memory is the training's, and keep the model as `name`."""
+    return _apart(train_here, folder, split, contender, name, seconds, seed)
+
+
+def _apart(make: Callable[..., Cell], *arguments: Any) -> Cell:
+    """The cell that `make` gives, in a process that does nothing else."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_send, args=(sender, folder, split, contender, name, seconds, seed)
-    )
+    process = multiprocessing.get_context("spawn").Process(target=_send, args=(sender, make, *arguments), daemon=True)
     process.start()
     sender.close()  # ours; the process that ends closes the last one
     try:
         cell: Cell = receiver.recv()
     except EOFError:
         process.join()
-        raise RuntimeError(f"training {contender.name} ended with exit code {process.exitcode}") from None
+        raise RuntimeError(f"{make.__name__} ended with exit code {process.exitcode}") from None
     process.join()
     return cell
 
 
-def _send(sender: Any, *arguments: Any) -> None:
+def _send(sender: Any, make: Callable[..., Cell], *arguments: Any) -> None:
     # A network too large for this machine shall fail by itself, before the kernel ends some process to make room.
     most = int(MEMORY_SHARE * _memory_bytes())
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     try:
-        sender.send(train_here(*arguments))
+        sender.send(make(*arguments))
     except RuntimeError as error:  # torch has no exception of its own for this
         if "allocate memory" not in str(error):
             raise
@@ -222,6 +227,25 @@ def draw_within(
     if steps is not None:
         cell["note"] = f"{cell['calls']} of the published {published} network calls, to stay within the budget"
     return records, cell
+
+
+def draw_plainly(generator: Generator, n: int, seed: int) -> tuple[Records, Cell]:
+    """n records by the plain sampler of an absorbing model."""
+    assert isinstance(generator, D3PMGenerator)
+    with timed() as took:
+        records = plain_records(generator, n, ANCESTRAL_STEPS, seed)
+    cell: Cell = {"records": n, "seconds": took[0], "records_per_second": n / took[0]}
+    return records, cell | {"calls": ANCESTRAL_STEPS, "calls_published": ANCESTRAL_STEPS}
+
+
+def drawing_peak(folder: Path, name: str, n: int, calls: int | None) -> Cell:
+    """The most memory that drawing n records takes; every network call needs the same."""
+    return _apart(_draw_alone, folder, name, n, calls if calls is None else min(calls, FEWEST_CALLS))
+
+
+def _draw_alone(folder: Path, name: str, n: int, calls: int | None) -> Cell:
+    Store(folder).load_model(name).sample(SampleRequest(n, steps=calls))
+    return {"peak_gib": _own_peak_gib()}
 
 
 def _calls_per_second(generator: Generator, seconds: float) -> float:

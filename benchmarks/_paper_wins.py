@@ -13,10 +13,10 @@ from benchmarks._paper_store import Cell
 from worker.engine.metrics import fidelity_metric
 
 DEFINITION = (
-    "Ours leads a fidelity metric when its value is no worse than the floor's, or when no baseline's is better by more "
-    "than half the width of our 95 % interval. It leads an area (AUROC, AUPRC) when no baseline's is larger by more "
-    "than half the width of our interval. It leads *outright* when no baseline's value is better at all. Baselines are "
-    "the published generators with all their variants; `independent` and real records are yardsticks and do not count."
+    "Ours leads a fidelity metric when no baseline's value is better. It leads an area (AUROC, AUPRC) when none is "
+    "larger by more than half the width of our 95 % interval, and *outright* when none is larger at all. Baselines "
+    "are the published generators with all their variants; `independent`, real records and our own variants are "
+    "yardsticks and do not count, and a baseline without a cohort has not been compared."
 )
 
 
@@ -33,21 +33,19 @@ class Lead:
     """Whether ours leads one metric."""
 
     metric: str
-    leads: bool
+    within_interval: bool
     outright: bool
 
 
-def compare(metric: str, direction: str, ours: Cell, rivals: Sequence[Cell], floor: Cell | None = None) -> Lead:
-    """By the definition above. A rival without a value leads nothing, and ours without one leads nothing either."""
-    if "value" not in ours:
+def compare(metric: str, direction: str, ours: Cell, rivals: Sequence[Cell]) -> Lead:
+    """By the definition above. Without a value, or with no rival that has one, nothing is led."""
+    theirs = [rival["value"] for rival in rivals if "value" in rival]
+    if "value" not in ours or not theirs:
         return Lead(metric, False, False)
     sign = 1 if direction == "higher" else -1
-    mine = sign * ours["value"]
-    theirs = [sign * rival["value"] for rival in rivals if "value" in rival]
+    lead = min(sign * (ours["value"] - rival) for rival in theirs)  # over the best of them
     half = (ours["high"] - ours["low"]) / 2
-    at_floor = floor is not None and "value" in floor and mine >= sign * floor["value"]
-    best = max(theirs, default=-np.inf)
-    return Lead(metric, bool(at_floor or mine >= best - half), bool(mine >= best))
+    return Lead(metric, bool(lead >= -half), bool(lead >= 0))
 
 
 def require_finished(bench: Bench) -> None:
@@ -59,18 +57,25 @@ def require_finished(bench: Bench) -> None:
 
 def fidelity_leads(bench: Bench, arena: str) -> list[Lead]:
     """Of the five fidelity metrics."""
-    ours, floor, *rivals = (bench.store.read(f"fidelity/{arena}/{row}") for row in (OURS, REAL, *_rivals(bench, arena)))
+    ours, *rivals = (bench.store.read(f"fidelity/{arena}/{row}") for row in (OURS, *rivals_in(bench, arena)))
     return [
-        compare(name, fidelity_metric(name).direction, _part(ours, name), [_part(r, name) for r in rivals], floor[name])
+        compare(name, fidelity_metric(name).direction, _part(ours, name), [_part(r, name) for r in rivals])
         for name in FIDELITY
     ]
+
+
+def not_compared(bench: Bench) -> dict[str, str]:
+    """Published generator -> why it has no cohort."""
+    rows = [(arena, row) for arena in (ALL, COMMON) for row in rivals_in(bench, arena)]
+    cells = {row: bench.store.read(f"cohort/{arena}/{row}") for arena, row in rows}
+    return {row: cell["absent"] for row, cell in cells.items() if "absent" in cell}
 
 
 def area_leads(bench: Bench, arena: str, area: str) -> list[Lead]:
     """Of the diseases, for AUROC or AUPRC."""
     leads = []
     for label in bench.facts["labels"][arena]:
-        rows = (OURS, *_rivals(bench, arena))
+        rows = (OURS, *rivals_in(bench, arena))
         ours, *rivals = (_part(bench.store.read(f"utility/{arena}/{row}/{label}"), area) for row in rows)
         leads.append(compare(label, "higher", ours, rivals))
     return leads
@@ -106,13 +111,16 @@ def guided_over_real(bench: Bench, label: str, added: int) -> Ratio | None:
 def figures(bench: Bench) -> list[tuple[str, float, str]]:
     """(name, value, unit). MissingCellsError if cells are missing or there is nobody to win against."""
     require_finished(bench)
-    if not _rivals(bench, ALL):
+    if not rivals_in(bench, ALL):
         raise MissingCellsError(["(this engine has no published baseline to compare with)"])
-    found = _counted("wins.fidelity", fidelity_leads(bench, ALL), "metrics")
-    for area in reversed(AREAS):
-        found += _counted(f"wins.{area}", area_leads(bench, ALL, area), "diseases")
-    if _rivals(bench, COMMON):
-        found += _counted("wins.fidelity_100_codes", fidelity_leads(bench, COMMON), "metrics")
+    found = []
+    for arena, suffix in ((ALL, ""), (COMMON, "_100_codes")):
+        if not rivals_in(bench, arena):
+            continue
+        won = [lead.outright for lead in fidelity_leads(bench, arena)]
+        found.append((f"wins.fidelity{suffix}", float(sum(won)), f"of {len(won)} metrics"))
+        for area in reversed(AREAS):
+            found += _counted(f"wins.{area}{suffix}", area_leads(bench, arena, area))
     if RAREST in bench.facts["labels"][ALL]:
         for added in bench.sizes.added:
             ratio = guided_over_real(bench, RAREST, added)
@@ -122,15 +130,18 @@ def figures(bench: Bench) -> list[tuple[str, float, str]]:
     return found
 
 
-def _counted(name: str, leads: Sequence[Lead], unit: str) -> list[tuple[str, float, str]]:
-    of = f"of {len(leads)} {unit}"
+def _counted(name: str, leads: Sequence[Lead]) -> list[tuple[str, float, str]]:
+    of = f"of {len(leads)} diseases"
+    if not leads:
+        return []
     return [
-        (name, float(sum(lead.leads for lead in leads)), of),
+        (name, float(sum(lead.within_interval for lead in leads)), of),
         (f"{name}_outright", float(sum(lead.outright for lead in leads)), of),
     ]
 
 
-def _rivals(bench: Bench, arena: str) -> list[str]:
+def rivals_in(bench: Bench, arena: str) -> list[str]:
+    """The published generators of an arena."""
     return [row.name for row in contenders(arena, bench.quick) if row.published]
 
 

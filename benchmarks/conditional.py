@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
 from benchmarks._million import measure as million
+from benchmarks._plain import plain_records
 from benchmarks._slices import measure_against_truth, measure_slices, slices
 from model_store.vocabulary import Vocabulary
 from worker.engine.config import PRESETS, D3PMConfig, SparseConfig
@@ -26,7 +27,6 @@ from worker.engine.metrics import Measurement, Result, fidelity
 from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
 from worker.engine.records import Records
-from worker.engine.sampling import ancestral_sample
 from worker.engine.training import Hooks
 from worker.evaluation import labels_in
 
@@ -170,20 +170,6 @@ def truth_quality(quick: bool, work: Path | None) -> None:
 
 
 # ---- speed
-
-
-def plain_records(generator: D3PMGenerator, n: int, steps: int) -> Records:
-    """The plain absorbing sampler: the whole network at every step, every code drawn for itself."""
-    parts = []
-    for start in range(0, n, 1024):
-        draws = torch.Generator().manual_seed(start)
-        rows = min(1024, n - start)
-        parts.append(
-            Records.from_dense(
-                ancestral_sample(generator._denoise(rows, draws), generator.noise, rows, steps, draws).numpy()
-            )
-        )
-    return Records.concatenate(parts)
 
 
 def speed(generator: D3PMGenerator, quick: bool, figures: Figures) -> None:

@@ -317,8 +317,11 @@ def finish(run: Bench) -> None:
         elif kind == "utility":
             area = areas.get(row, 0.5) - (0.2 if row == "rival" and rest[-1] == RAREST else 0)
             cell = {"auroc": around(area, 0.02), "auprc": around(area, 0.06)}
+        elif kind == "memory":
+            cell = {"peak_gib": 0.5}
         elif kind == "augmentation":
-            value = {"guided": 0.55, "real": 0.5}.get(rest[-1].split("-")[0], 0.4)
+            seed = int(rest[1].removeprefix("seed"))
+            value = {"guided": 0.55 * 1.1**seed, "real": 0.5}.get(rest[-1].split("-")[0], 0.4)
             cell = {"auroc": around(0.7), "auprc": around(value)}
         elif kind == "privacy":
             cell = {name: {role: around(0.5) for role in ("attack", "control", "gain")} for name in ("air", "mir")}
@@ -333,31 +336,34 @@ def test_wins_are_counted_by_their_definition(tmp_path: Path) -> None:
     run = bench(tmp_path)
     finish(run)
     found = {name: value for name, value, _ in figures(run)}
-    assert found["wins.fidelity"] == 4 and found["wins.fidelity_outright"] == 3
+    assert found["wins.fidelity"] == 3
     # both diseases tie within 0.06 of AUPRC; AUROC, within 0.02, is lost for diabetes
     assert (found["wins.auprc"], found["wins.auroc"], found["wins.auprc_outright"]) == (2, 1, 1)
-    assert found["augmentation.402_over_real"] == pytest.approx(1.1)
-    assert found["augmentation.402_over_real.20000"] == pytest.approx(1.1)
+    # five draws of 1.1 times 1, 1.1, 1.21, ...: their geometric mean is the third
+    assert found["augmentation.402_over_real"] == pytest.approx(1.1**3)
+    assert found["augmentation.402_over_real.20000"] == pytest.approx(1.1**3)
 
 
 @pytest.mark.parametrize(
-    ("direction", "ours", "rivals", "floor", "leads", "outright"),
+    ("direction", "ours", "rivals", "within", "outright"),
     [
-        ("higher", 0.80, [0.809], None, True, False),
-        ("higher", 0.80, [0.811], None, False, False),
-        ("lower", 0.80, [0.789, 0.9], None, False, False),
-        ("lower", 0.80, [0.5], 0.80, True, False),  # as good as real records: nobody can be better by more than luck
-        ("lower", 0.80, [], None, True, True),
+        ("higher", 0.80, [0.79, 0.5], True, True),
+        ("higher", 0.80, [0.809], True, False),
+        ("higher", 0.80, [0.811], False, False),
+        ("lower", 0.80, [0.789, 0.9], False, False),
+        ("lower", 0.80, [0.81], True, True),
     ],
 )
-def test_a_lead(
-    direction: str, ours: float, rivals: list[float], floor: float | None, leads: bool, outright: bool
-) -> None:
-    lead = compare("m", direction, around(ours), [around(r) for r in rivals], None if floor is None else around(floor))
-    assert (lead.leads, lead.outright) == (leads, outright)
-    without = compare("m", direction, {"absent": "collapsed"}, [])
-    assert not without.leads
-    assert compare("m", direction, around(ours), [{"absent": "collapsed"}]).outright
+def test_a_lead(direction: str, ours: float, rivals: list[float], within: bool, outright: bool) -> None:
+    lead = compare("m", direction, around(ours), [around(r) for r in rivals])
+    assert (lead.within_interval, lead.outright) == (within, outright)
+
+
+def test_who_was_not_compared_is_not_beaten() -> None:
+    absent = {"absent": "collapsed"}
+    for ours, rival in ((absent, around(0.5)), (around(0.5), absent)):
+        lead = compare("m", "higher", ours, [rival])
+        assert not lead.within_interval and not lead.outright
 
 
 def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
@@ -366,7 +372,7 @@ def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
     rows = [{"name": name, "value": value, "unit": unit} for name, value, unit in figures(run)]
     write_results(run, tmp_path / "out", rows, [])
     page = (tmp_path / "out" / "results.md").read_text()
-    assert "missing" not in page and "Not finished" not in page and "1.10 (1.10\u20131.10, 5 draws)" in page
+    assert "missing" not in page and "Not finished" not in page and "1.33 (1.10\u20131.60, 5 draws)" in page
     assert "| d3pm (ours) | 0.9000 (0.8900\u20130.9100) |" in page
     assert "d3pm paper-mimic: not measured, it would take hours." in page
     images = sorted(path.name for path in (tmp_path / "out").glob("*.svg"))
@@ -389,7 +395,7 @@ def test_missing_cells_are_named_and_nothing_is_invented(
     asked = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
     monkeypatch.setattr(sys, "argv", asked)
     paper.main()
-    assert {"name": "wins.fidelity", "value": 4.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
+    assert {"name": "wins.fidelity", "value": 3.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
     figures_file.unlink()
     written = (out / "results.md").read_text()
     monkeypatch.setattr(sys, "argv", [*asked, "--work", str(tmp_path / "elsewhere")])
