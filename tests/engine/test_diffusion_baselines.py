@@ -106,6 +106,16 @@ def test_too_few_steps_are_refused(baseline: type[Baseline]) -> None:
 # --- settings ---
 
 
+def test_the_defaults_are_the_published_ones() -> None:
+    """Those of the authors' code, or of the publication where the two differ and docs/decisions/0040 says so."""
+    ddpm, diff, syn = TabDDPM.Settings(), EHRDiff.Settings(), TabSyn.Settings()
+    assert (ddpm.learning_rate, ddpm.weight_decay, ddpm.batch_size, ddpm.ema_decay) == (2e-3, 1e-4, 1024, 0.999)
+    assert ddpm.timesteps == 1000 and ddpm.epochs * 40_960 / ddpm.batch_size == 30_000
+    assert (diff.learning_rate, diff.batch_size, diff.ema_decay, diff.warmup_steps) == (3e-4, 1024, 0.999, 20_000)
+    assert (syn.learning_rate, syn.batch_size, syn.beta_max, syn.beta_min) == (1e-3, 4096, 1e-2, 1e-5)
+    assert syn.epochs * syn.autoencoder_share == pytest.approx(4000) and syn.epochs == 14_000
+
+
 def test_settings_need_no_torch() -> None:
     code = "import worker.engine.baseline_config, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -51,7 +51,8 @@ class Example:
     records: int = 3000
     prevalences: float = 0.95  # correlation with those of real records
     phases: tuple[float, ...] = ()  # shares of the steps after which another part of the network is trained
-    falls_to: float = 0.9  # the loss at the end, as a share of the largest
+    falls_to: float = 0.9  # the loss at the end, as a share of that at the start
+    rises_first: bool = False  # a critic's distance, which grows while the critic learns: a share of the largest
 
     def population(self, n: int, seed: int = 0) -> Records:
         return population(n, seed, self.codes)
@@ -89,12 +90,14 @@ EXAMPLES = {
         },
         phases=(0.1,),
         falls_to=0.5,
+        rises_first=True,
     ),
     "emr-wgan": Example(
         BRIEF_GAN
         | {"batch_size": 100, "learning_rate": 3e-3, "ema_decay": 0.99, "critic_steps": 3, "width": 64, "layers": 2},
         prevalences=0.9,  # with one and with two threads it reached 0.96 and 0.94
         falls_to=0.5,
+        rises_first=True,
     ),
     "tabddpm": Example(
         {"epochs": 42, "batch_size": 250, "ema_decay": 0.98, "timesteps": 50, "width": 256, "layers": [256]},
@@ -174,11 +177,11 @@ def test_samples_are_records_with_about_the_right_prevalences(fitted: Generator,
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_loss_falls(name: str) -> None:
-    """In every phase. The largest need not be the first: a critic's distance grows while the critic learns."""
+    """In every phase."""
     example, losses = EXAMPLES[name], fitted_once(name)[1]
     for phase in np.split(np.array(losses), [int(share * len(losses)) for share in example.phases]):
         tenths = [tenth.mean() for tenth in np.array_split(phase, 10)]
-        assert tenths[-1] < example.falls_to * max(tenths), tenths
+        assert tenths[-1] < example.falls_to * (max(tenths) if example.rises_first else tenths[0]), tenths
 
 
 @pytest.mark.parametrize("name", TRAINED)
