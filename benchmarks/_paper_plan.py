@@ -21,7 +21,14 @@ from benchmarks._paper_measure import (
     utility_of,
 )
 from benchmarks._paper_store import Cell, Store, Task
-from benchmarks._paper_train import draw_plainly, draw_within, drawing_peak, train_apart, train_here
+from benchmarks._paper_train import (
+    draw_plainly,
+    draw_within,
+    drawing_peak_apart,
+    drawing_peak_here,
+    train_apart,
+    train_here,
+)
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 
@@ -125,12 +132,13 @@ def _cohort_tasks(bench: Bench, arena: str, row: Contender) -> list[Task]:
 
 
 def _memory(bench: Bench, arena: str, row: Contender) -> Cell:
-    """What drawing takes, in a process that does nothing else."""
+    """The memory that drawing takes."""
     drawn = bench.store.read(f"cohort/{arena}/{row.name}")
     if "absent" in drawn:
         return {"absent": drawn["absent"]}
     name = f"model/{arena}/{row.name}"
-    return drawing_peak(bench.store.folder, name, bench.sizes.memory, drawn["calls"])
+    measure = drawing_peak_here if bench.quick else drawing_peak_apart
+    return measure(bench.store.folder, name, bench.sizes.memory, drawn["calls"])
 
 
 def _train(bench: Bench, arena: str, row: Contender) -> Cell:

@@ -238,13 +238,15 @@ def draw_plainly(generator: Generator, n: int, seed: int) -> tuple[Records, Cell
     return records, cell | {"calls": ANCESTRAL_STEPS, "calls_published": ANCESTRAL_STEPS}
 
 
-def drawing_peak(folder: Path, name: str, n: int, calls: int | None) -> Cell:
-    """The most memory that drawing n records takes; every network call needs the same."""
-    return _apart(_draw_alone, folder, name, n, calls if calls is None else min(calls, FEWEST_CALLS))
+def drawing_peak_apart(folder: Path, name: str, n: int, calls: int | None) -> Cell:
+    """The most memory that drawing n records takes, in a process that does nothing else."""
+    return _apart(drawing_peak_here, folder, name, n, calls)
 
 
-def _draw_alone(folder: Path, name: str, n: int, calls: int | None) -> Cell:
-    Store(folder).load_model(name).sample(SampleRequest(n, steps=calls))
+def drawing_peak_here(folder: Path, name: str, n: int, calls: int | None) -> Cell:
+    """The same in this process. A few network calls are enough: every one needs the same."""
+    steps = None if calls is None else min(calls, FEWEST_CALLS)
+    Store(folder).load_model(name).sample(SampleRequest(n, steps=steps))
     return {"peak_gib": _own_peak_gib()}
 
 
