@@ -25,6 +25,7 @@ from worker.engine.records import Records
 from worker.engine.training import Hooks, Progress
 
 TRIAL_STEPS, WARM_UP = 24, 2
+ENOUGH = 0.8  # of the budget
 TRIAL_SHARE = 0.1  # of the budget: a trial of a slow network has fewer steps
 EVALUATIONS = 0.05  # of the budget, for the held-out evaluations of ours; no other generator makes any
 LARGEST_AUTOMATIC_BATCH, SMALLEST_AUTOMATIC_BATCH = 512, 64
@@ -40,6 +41,10 @@ class Plan:
     epochs: int
     records: int  # of the training records, where not even one pass over all of them fits
     step_seconds: float | None
+    batch: int | None
+
+    def steps(self) -> int:
+        return 0 if self.batch is None else self.epochs * max(self.records // self.batch, 1)
 
 
 # ---- training
@@ -92,50 +97,72 @@ def train_within(
 ) -> tuple[Generator | None, Cell]:
     """The generator trained for about `seconds`, and what it took; None and the reason if it cannot be trained."""
     try:
-        plan, settings = _planned(contender, train, seconds, seed)
-        part = subset(train.take(np.random.default_rng(seed).permutation(len(train))), plan.records)
-        several = holdout if plan.epochs > 1 else None  # one pass has no better epoch to go back to
-        steps = 0
-
-        def count(_: Progress) -> None:
-            nonlocal steps
-            steps += 1
-
-        with timed() as took:
-            request = FitRequest(part, several, settings, seed, hooks=Hooks(on_progress=count))
-            generator = generator_named(contender.generator).fit(request)
+        trial = None
+        if _epochs(contender.settings) is not None:  # it is trained by steps
+            trial = _seconds_per_step(contender, train, _batch(contender.settings, len(train)), seconds, seed)
+        run = _fit(contender, train, holdout, _planned(contender, train, seconds, trial), seed)
+        # A trial may see none of the quick steps of a later phase. Who was given too little begins again.
+        if trial is not None and run.seconds < ENOUGH * seconds:
+            longer = _planned(contender, train, seconds, run.seconds / run.steps)
+            if longer.steps() > run.plan.steps():
+                run = _fit(contender, train, holdout, longer, seed)
     except EngineError as error:
         return None, {"absent": f"training failed: {error}"}
-    seen = steps * _batch(settings, len(part)) if steps else len(part)
-    return generator, {
+    return run.generator, {
         "budget_seconds": seconds,
-        "seconds": took[0],
-        "epochs": plan.epochs,
+        "seconds": run.seconds,
+        "epochs": run.plan.epochs,
         "epochs_published": _epochs(contender.settings),
-        "records": len(part),
+        "records": run.plan.records,
         "of_records": len(train),
-        "records_seen": seen,
-        "records_per_second": seen / took[0],
-        "step_seconds": plan.step_seconds,
-        "parameters": sum(tensor.numel() for tensor in generator.state().tensors.values()),
+        "records_seen": run.seen,
+        "records_per_second": run.seen / run.seconds,
+        "step_seconds": run.plan.step_seconds,
+        "parameters": sum(tensor.numel() for tensor in run.generator.state().tensors.values()),
     }
 
 
-def _planned(contender: Contender, train: Records, seconds: float, seed: int) -> tuple[Plan, dict[str, Any]]:
-    """How many epochs fit, found by a trial, and the settings that say so."""
+@dataclass(frozen=True)
+class Run:
+    """A training as it went."""
+
+    plan: Plan
+    generator: Generator
+    seconds: float
+    steps: int
+    seen: int  # records, each as often as it was seen
+
+
+def _fit(contender: Contender, train: Records, holdout: Records, plan: Plan, seed: int) -> Run:
+    part = subset(train.take(np.random.default_rng(seed).permutation(len(train))), plan.records)
+    several = holdout if plan.epochs > 1 else None  # one pass has no better epoch to go back to
+    settings, steps = contender.settings, 0
+    if plan.batch is not None:
+        settings = _with(settings, epochs=plan.epochs, batch_size=plan.batch)
+
+    def count(_: Progress) -> None:
+        nonlocal steps
+        steps += 1
+
+    with timed() as took:
+        request = FitRequest(part, several, settings, seed, hooks=Hooks(on_progress=count))
+        generator = generator_named(contender.generator).fit(request)
+    return Run(plan, generator, took[0], steps, steps * plan.batch if plan.batch and steps else len(part))
+
+
+def _planned(contender: Contender, train: Records, seconds: float, step: float | None) -> Plan:
+    """How many epochs fit, if a step takes so long; None: nothing is trained by steps."""
     most = _epochs(contender.settings)
-    if most is None:  # nothing is trained by steps
-        return Plan(1, len(train), None), contender.settings
+    if most is None or step is None:
+        return Plan(1, len(train), None, None)
     batch = _batch(contender.settings, len(train))
-    step = _seconds_per_step(contender, train, batch, seconds, seed)
     planned = seconds * (1 - EVALUATIONS) if contender.generator == OURS else seconds
     steps = max(int(planned / step), 1)
     per_epoch = max(len(train) // batch, 1)
     epochs, fewest = min(steps // per_epoch, most), _fewest_epochs(contender)
-    plan = Plan(epochs, len(train), step)
-    if epochs < fewest:
-        plan = Plan(fewest, min(max(steps // fewest, 1) * batch, len(train)), step)
-    return plan, _with(contender.settings, epochs=plan.epochs, batch_size=batch)
+    if epochs >= fewest:
+        return Plan(epochs, len(train), step, batch)
+    return Plan(fewest, min(max(steps // fewest, 1) * batch, len(train)), step, batch)
 
 
 def _seconds_per_step(contender: Contender, train: Records, batch: int, seconds: float, seed: int) -> float:
