@@ -157,7 +157,7 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 
 @pytest.fixture
-def fitted(request: pytest.FixtureRequest, example: Example) -> Generator:
+def fitted(example: Example) -> Generator:
     return fitted_once(next(name for name, known in EXAMPLES.items() if known is example))[0]
 
 
