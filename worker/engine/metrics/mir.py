@@ -42,14 +42,15 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     near = [[_near(each, groups) for each in targets] for groups in places]  # of cohort and control, to both targets
     note, n_used = sets.size_note, len(sets.cohort_at_size)
     by_ratio = {}
-    for name, ratio in (("balanced", 1.0), ("natural", len(sets.train) / len(sets.holdout))):
+    # told in one digit: more would tell the sizes of a slice
+    natural = max(round(len(sets.train) / len(sets.holdout), 1), 0.1)
+    for name, ratio in (("balanced", 1.0), ("natural", natural)):
         attack, control = (_score(pair, ratio, None) for pair in near)
         left = np.array([[_score(pair, ratio, group) for pair in near] for group in range(N_GROUPS)])  # (G, 2)
         by_ratio[name] = Roles(
             around(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
             around(control, left[:, 1].tolist(), BOUNDS, n_used),
-            # two digits: more would tell the sizes of a slice
-            certain(round(2 * ratio / (2 * ratio + 1), 2), note="calling everyone a member"),
+            certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
             around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
     return AttackResult(MIR, by_ratio["balanced"], {"at the natural ratio": by_ratio["natural"]})
