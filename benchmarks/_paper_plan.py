@@ -157,10 +157,9 @@ def _draw(bench: Bench, arena: str, row: Contender) -> Cell:
         return {"absent": trained["absent"]}
     with progress_bar(f"draw {row.name}") as advance:
         generator = bench.model(arena, row)
-        if row.plain:
-            records, cell = draw_plainly(generator, bench.sizes.records, bench.seed)
-        else:
-            records, cell = draw_within(generator, bench.sizes.records, 60 * bench.minutes, bench.seed, advance)
+        n, seconds = bench.sizes.records, 60 * bench.minutes
+        drawn = draw_plainly(generator, n, bench.seed) if row.plain else None
+        records, cell = drawn or draw_within(generator, n, seconds, bench.seed, advance)
     if records is not None:
         bench.store.save_records(f"cohort/{arena}/{row.name}", records)
     return cell
