@@ -118,10 +118,10 @@ EXAMPLES = {
         records=5000,
     ),
     "tabsyn": Example(
-        {"epochs": 16, "batch_size": 100, "learning_rate": 5e-3, "factor": 8, "width": 256},
+        {"epochs": 16, "batch_size": 100, "learning_rate": 5e-3, "factor": 8, "width": 256, "sampling_steps": 12},
         codes=60,
         records=5000,
-        phases=(0.5,),
+        phases=(2 / 7,),
     ),
 }
 TRAINED = [name for name in EXAMPLES if name != "independent"]
