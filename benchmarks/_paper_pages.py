@@ -63,7 +63,7 @@ def page(bench: Bench, figures: Sequence[dict[str, Any]], missing: Sequence[str]
         f"`{facts['command']}`",
         "",
         f"{facts['train']:,} training, {facts['holdout']:,} held-out and {facts['test']:,} test records, "
-        f"{facts['codes']:,} codes. Every generator had {facts['minutes']:g} minutes of training, and as many to draw "
+        f"{facts['codes']:,} codes. Every generator had {facts['minutes']:g} minutes of training and drew "
         f"{bench.sizes.records:,} records, on {box['cores']} CPU cores with {box['memory_gib']} GiB "
         f"(GPU: {box['gpu']}), torch {box['torch']}, seed {facts['seed']}. One training each: intervals are those of "
         "the measurement, not of training again with another seed.",

@@ -58,10 +58,11 @@ class Bench:
 
     store: Store
     data: str
-    minutes: float
+    minutes: float  # of training
     seed: int
     quick: bool
     load: Callable[[], dict[str, Arena]]
+    drawing: float = 90.0  # minutes
 
     @property
     def sizes(self) -> Sizes:
@@ -157,7 +158,7 @@ def _draw(bench: Bench, arena: str, row: Contender) -> Cell:
         return {"absent": trained["absent"]}
     with progress_bar(f"draw {row.name}") as advance:
         generator = bench.model(arena, row)
-        n, seconds = bench.sizes.records, 60 * bench.minutes
+        n, seconds = bench.sizes.records, 60 * bench.drawing
         drawn = draw_plainly(generator, n, bench.seed) if row.plain else None
         records, cell = drawn or draw_within(generator, n, seconds, bench.seed, advance)
     if records is not None:

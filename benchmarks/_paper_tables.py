@@ -13,7 +13,7 @@ from benchmarks._paper_store import Cell
 from worker.engine.metrics import fidelity_metric
 
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
-MISSING, ABSENT, MARK = "missing", "\u2013", "*"
+MISSING, ABSENT = "missing", "\u2013"
 UNLEARNED = f"{ABSENT}: the cohort has too few records with the disease, or hardly any without, to train a classifier."
 AREA_NAMES = {"auroc": "AUROC", "auprc": "AUPRC"}
 ATTACK_NAMES = {"air": "AIR", "mir": "MIR"}
@@ -50,7 +50,7 @@ def fidelity_table(bench: Bench, arena: str) -> Table:
     rows = []
     for row in rows_of(bench, arena):
         cell = bench.store.find(f"fidelity/{arena}/{row}")
-        shown = "floor (real records)" if row == REAL else marked(bench, arena, row)
+        shown = "floor (real records)" if row == REAL else row_name(row)
         rows.append([shown, *(measured(part(cell, name)) for name in FIDELITY)])
     title = f"Fidelity, {arena}, {bench.sizes.records:,} records"
     return Table(title, header, rows, remarks(bench, arena))
@@ -65,7 +65,7 @@ def utility_tables(bench: Bench, arena: str) -> list[Table]:
         rows = []
         for row in rows_of(bench, arena):
             cells = [part(bench.store.find(f"utility/{arena}/{row}/{label}"), area) for label in labels]
-            shown = "real records" if row == REAL else marked(bench, arena, row)
+            shown = "real records" if row == REAL else row_name(row)
             rows.append([shown, *(measured(cell, 3) for cell in cells)])
         title = f"Utility, {arena}: {AREA_NAMES[area]} of classifiers trained on {bench.sizes.records:,} records"
         found.append(Table(title, ["trained on", *labels], rows, [*remarks(bench, arena), UNLEARNED]))
@@ -138,7 +138,7 @@ def privacy_table(bench: Bench) -> Table:
     for row in rows_of(bench, ALL)[1:]:
         cell = bench.store.find(f"privacy/{row}")
         parts = [part(cell, name) for name in ATTACKS]
-        rows.append([marked(bench, ALL, row), *(measured(part(each, role), 3) for each in parts for role in roles)])
+        rows.append([row_name(row), *(measured(part(each, role), 3) for each in parts for role in roles)])
     notes = ["The control is the same attack with unseen real records in the cohort's place; the gain is the risk."]
     notes += remarks(bench, ALL)
     return Table("Privacy (F1 of the attack)", header, rows, notes)
@@ -199,21 +199,13 @@ def _cost_notes(bench: Bench, arena: str) -> list[str]:
 
 
 def remarks(bench: Bench, arena: str) -> list[str]:
-    """Why rows have no figures, or figures that are not those of the method as published."""
+    """Why rows have no figures."""
     notes = []
     for row in contenders(arena, bench.quick):
         cell = bench.store.find(f"cohort/{arena}/{row.name}") or {}
         if "absent" in cell:
             notes.append(f"{row.name}: not measured, {cell['absent']}.")
-        if "note" in cell:
-            notes.append(f"{row.name}{MARK}: drawn with {cell['note']}.")
     return notes
-
-
-def marked(bench: Bench, arena: str, row: str) -> str:
-    """The row's name, with a mark if a remark belongs to it."""
-    cell = bench.store.find(f"cohort/{arena}/{row}") or {}
-    return row_name(row) + (MARK if "note" in cell else "")
 
 
 # ---- words

@@ -1,4 +1,4 @@
-"""Training and drawing within a budget of wall-clock time, the same for every generator."""
+"""Training within a budget of wall-clock time, the same for every generator, and drawing within a limit."""
 
 import math
 import multiprocessing
@@ -31,7 +31,7 @@ EVALUATIONS = 0.05  # of the budget, for the held-out evaluations of ours; no ot
 LARGEST_AUTOMATIC_BATCH, SMALLEST_AUTOMATIC_BATCH = 512, 64
 PROBE_CALLS, PROBE_ROWS, PROBE_SHARE = 4, (4, 64, 1024), 0.01
 MEMORY_SHARE = 0.75  # of the machine's, for one training
-FEWEST_CALLS = 16  # of the network for a record: with fewer, a method is no longer the published one
+MEMORY_CALLS = 16  # of the network: every one needs the same memory
 
 
 @dataclass(frozen=True)
@@ -232,28 +232,18 @@ def _own_peak_gib() -> float:
 def draw_within(
     generator: Generator, n: int, seconds: float, seed: int, tell: Callable[[int, int], None] | None = None
 ) -> tuple[Records | None, Cell]:
-    """n records with the published number of network calls, or with as many as fit into `seconds`."""
-    published = generator.steps_of(SampleRequest(n))
-    steps = None
-    if published is not None and published > FEWEST_CALLS:
+    """n records with the published number of network calls, or none if that would take longer than `seconds`."""
+    request = SampleRequest(n, seed)
+    calls = generator.steps_of(request)
+    if calls is not None and calls > PROBE_CALLS:
         rate = _calls_per_second(generator, seconds)
-        if n * published / rate > seconds:
-            steps = int(seconds * rate / n)
-        if steps is not None and steps < FEWEST_CALLS:
-            time_needed = _duration(n * FEWEST_CALLS / rate)
-            return None, {
-                "absent": f"{n:,} records would take {time_needed} even with {FEWEST_CALLS} network calls each",
-                "calls": published,
-                "records_per_second": rate / published,
-            }
-    request = SampleRequest(n, seed, steps=steps)
+        if n * calls / rate > seconds:
+            needed = _duration(n * calls / rate)
+            why = f"{n:,} records would take {needed} with the published {calls:,} network calls"
+            return None, {"absent": why, "calls": calls, "records_per_second": rate / calls}
     with timed() as took:
         records = generator.sample(request, tell)
-    cell: Cell = {"records": n, "seconds": took[0], "records_per_second": n / took[0]}
-    cell |= {"calls": generator.steps_of(request), "calls_published": published}
-    if steps is not None:
-        cell["note"] = f"{cell['calls']} of the published {published} network calls, to stay within the budget"
-    return records, cell
+    return records, {"records": n, "seconds": took[0], "records_per_second": n / took[0], "calls": calls}
 
 
 def draw_plainly(generator: Generator, n: int, seed: int) -> tuple[Records, Cell]:
@@ -262,7 +252,7 @@ def draw_plainly(generator: Generator, n: int, seed: int) -> tuple[Records, Cell
     with timed() as took:
         records = plain_records(generator, n, ANCESTRAL_STEPS, seed)
     cell: Cell = {"records": n, "seconds": took[0], "records_per_second": n / took[0]}
-    return records, cell | {"calls": ANCESTRAL_STEPS, "calls_published": ANCESTRAL_STEPS}
+    return records, cell | {"calls": ANCESTRAL_STEPS}
 
 
 def drawing_peak_apart(folder: Path, name: str, n: int, calls: int | None) -> Cell:
@@ -271,8 +261,8 @@ def drawing_peak_apart(folder: Path, name: str, n: int, calls: int | None) -> Ce
 
 
 def drawing_peak_here(folder: Path, name: str, n: int, calls: int | None) -> Cell:
-    """The same in this process. A few network calls are enough: every one needs the same."""
-    steps = None if calls is None else min(calls, FEWEST_CALLS)
+    """The same in this process."""
+    steps = None if calls is None else min(calls, MEMORY_CALLS)
     Store(folder).load_model(name).sample(SampleRequest(n, steps=steps))
     return {"peak_gib": _own_peak_gib()}
 

@@ -94,6 +94,13 @@ def _finished(bench: Bench, out: Path) -> Bench:
 def _arguments() -> argparse.Namespace:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--budget", type=float, default=3.0, metavar="MINUTES", help="training time of each generator")
+    parser.add_argument(
+        "--drawing",
+        type=float,
+        default=90.0,
+        metavar="MINUTES",
+        help="who would draw longer is not compared; default: 90",
+    )
     parser.add_argument("--work", type=Path, metavar="DIR", help=f"cells, models and cohorts; default: {WORK}")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"tables and pictures; default: {RESULTS}/DATA")
     parser.add_argument("--seed", type=int, default=0)
@@ -110,7 +117,8 @@ def _bench(arguments: argparse.Namespace) -> Bench:
     # A quick look shall see that it runs, so it finds nothing done.
     work = arguments.work or (Path(tempfile.mkdtemp(prefix="ehr-d3pm-paper-")) if quick else WORK)
     store = Store.of(work, data, minutes, arguments.seed, quick)
-    return Bench(store, data, minutes, arguments.seed, quick, lambda: _load(arguments.data, quick))
+    drawing = minutes if quick else arguments.drawing
+    return Bench(store, data, minutes, arguments.seed, quick, lambda: _load(arguments.data, quick), drawing)
 
 
 def _load(folder: Path | None, quick: bool) -> dict[str, Arena]:
