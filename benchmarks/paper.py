@@ -94,13 +94,8 @@ def _finished(bench: Bench, out: Path) -> Bench:
 def _arguments() -> argparse.Namespace:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--budget", type=float, default=3.0, metavar="MINUTES", help="training time of each generator")
-    parser.add_argument(
-        "--drawing",
-        type=float,
-        default=90.0,
-        metavar="MINUTES",
-        help="who would draw longer is not compared; default: 90",
-    )
+    limit = "who would draw longer is not compared; default: 90"
+    parser.add_argument("--drawing", type=float, default=90.0, metavar="MINUTES", help=limit)
     parser.add_argument("--work", type=Path, metavar="DIR", help=f"cells, models and cohorts; default: {WORK}")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"tables and pictures; default: {RESULTS}/DATA")
     parser.add_argument("--seed", type=int, default=0)
