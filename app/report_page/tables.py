@@ -153,7 +153,8 @@ def codes(name: str, caption: str, found: list[CodeRow]) -> str:
 
 def augmentation(report: Report) -> str:
     """What was measured of adding records to real ones, and below what was not."""
-    rows, missing = [], {}
+    rows: list[str] = []
+    missing: dict[str, None] = {}  # a dictionary keeps the order
     for i, result in enumerate(report.augmentation):
         for arm, areas in result.arms.items():
             reasons = [figure.absent for figure in areas.values() if figure.absent is not None]

@@ -158,7 +158,7 @@ def test_every_attack_has_its_words_and_bounds() -> None:
 
 def test_what_is_measured_on_a_sample_says_so() -> None:
     rng = np.random.default_rng(0)
-    whole, larger = sets_of(cohort=70), sets_of(cohort=6000, train=10_001, control=5001)
+    whole, larger = sets_of(cohort=70), sets_of(cohort=6000, train=10_001, holdout=200, control=5001)
     for metric in PRIVACY:
         roles = metric.measure(whole, rng).roles
         assert all(each.note is None for each in (roles.attack, roles.control, roles.gain)), metric.name
