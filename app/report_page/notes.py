@@ -22,8 +22,8 @@ class Place:
 
 def notes(rows: Iterable[Row], headings: Mapping[str, str]) -> str:
     """One line for each distinct note, with the metrics it belongs to; nothing if there is none."""
-    said: dict[str, dict[str, Place]] = {}
-    measured: dict[str, Place] = {}  # every figure that has an interval: what guessing gives needs no measuring
+    said: dict[tuple[str, str], Place] = {}  # (note, metric)
+    measured: dict[str, Place] = {}  # metric -> every figure that has an interval: guessing needs no measuring
     for metric, label, figures in rows:
         for column in headings:
             figure = figures.get(column)
@@ -33,20 +33,25 @@ def notes(rows: Iterable[Row], headings: Mapping[str, str]) -> str:
                 measured.setdefault(metric, Place()).add(label, column)
             for note in (figure.note or "").split("; "):
                 if note:
-                    said.setdefault(note, {}).setdefault(metric, Place()).add(label, column)
-    lines = []
-    for note, places in said.items():
-        where = "; ".join(_named(metric, place, measured.get(metric), headings) for metric, place in places.items())
-        lines.append(f"<li>{escape(note[0].upper() + note[1:])}.<small>{escape(where)}</small></li>")
-    return f'<h3>How it was measured</h3><ul class="notes">{"".join(lines)}</ul>' if lines else ""
+                    said.setdefault((note, metric), Place()).add(label, column)
+    lines: dict[str, list[str]] = {}
+    for (note, metric), place in said.items():
+        whole = measured.get(metric, Place())
+        lines.setdefault(_line(note, place, whole, headings), []).append(_name(metric, place, whole))
+    items = "".join(
+        f"<li>{escape(line)}<small>{escape('; '.join(names))}</small></li>" for line, names in lines.items()
+    )
+    return f'<h3>How it was measured</h3><ul class="notes">{items}</ul>' if items else ""
 
 
-def _named(metric: str, place: Place, whole: Place | None, headings: Mapping[str, str]) -> str:
-    """The metric; what it predicts and the columns only where the note is not on all of them."""
-    named = metric
+def _line(note: str, place: Place, whole: Place, headings: Mapping[str, str]) -> str:
+    """The note as a sentence, after the columns it holds for unless it holds for all that is measured."""
+    if not place.columns.keys() >= whole.columns.keys() or not whole.columns:
+        note = f"{', '.join(headings[column] for column in place.columns)}: {note}"
+    return f"{note[0].upper()}{note[1:]}."
+
+
+def _name(metric: str, place: Place, whole: Place) -> str:
+    """The metric, and what it predicts unless the note holds for all that it does."""
     labels = [label for label in place.labels if label]
-    if labels and (whole is None or not whole.labels.keys() <= place.labels.keys()):
-        named += f": {', '.join(labels)}"
-    if whole is None or not whole.columns.keys() <= place.columns.keys():
-        named += f" ({', '.join(headings[column] for column in place.columns)})"
-    return named
+    return f"{metric}: {', '.join(labels)}" if labels and not place.labels.keys() >= whole.labels.keys() else metric

@@ -45,7 +45,7 @@ svg rect.real, svg circle.real { fill: var(--back); stroke: var(--real); stroke-
 svg rect.other, svg circle.other { fill: var(--light); stroke: var(--other) }
 svg line.synthetic { stroke: var(--synthetic); stroke-width: 2 } svg line.real { stroke: var(--real); stroke-width: 2 }
 svg path.real { fill: none; stroke: var(--real); stroke-width: 2 }
-svg .halo { fill: none; stroke: var(--back); stroke-width: 4 }
+svg .halo { fill: none; stroke: var(--back); stroke-width: 4 } svg .halo.thin { stroke-width: 2.6 }
 svg .whisker { fill: none; stroke: var(--ink); stroke-width: 1.2 }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; font-size: .85rem; margin: 0 0 .25rem; padding: 0;
   list-style: none }
@@ -68,14 +68,17 @@ thead th { font-weight: 600; border-bottom: 2px solid var(--line); white-space: 
 tbody th { font-weight: 500; min-width: 12rem } td.number, th.number { text-align: right; white-space: nowrap }
 td small, th small { display: block; color: var(--soft); font-weight: 400 } td.number small { white-space: nowrap }
 @media (max-width: 40rem) { main { padding: 1rem .9rem 3rem } body { font-size: 15px } h1 { font-size: 1.35rem }
-  tbody th { min-width: 10rem } td.number { min-width: 5.5rem } th, td { padding: .4rem .45rem } }
+  thead th, thead th.number { white-space: normal; vertical-align: bottom } th, td { padding: .4rem .35rem }
+  tbody th { min-width: 7rem } .metrics tbody th { min-width: 11rem } }
 @media print { :root { --ink: #000; --soft: #333; --line: #bbb; --back: #fff; --card: #fff; --grid: #ddd;
   --synthetic: #0b5cad; --real: #a34a06; --other: #666; --light: #c6c6c6; --good: #0c5a2f;
   --caution: #6d4700; --fail: #98190f; --good-back: #fff; --caution-back: #fff; --fail-back: #fff }
   body { font-size: 10.5pt } main { max-width: none; padding: 0 } h2 { margin-top: 1.5rem }
   details::details-content { content-visibility: visible; block-size: auto }
+  @supports selector(details::details-content) { summary { display: none } }
   tr, .verdict, figure, .notes li { break-inside: avoid } h2, h3, h2 + p, h3 + p, caption, thead { break-after: avoid }
-  .figures { grid-template-columns: 1fr 1fr; align-items: start } .scroll { overflow: visible }
+  .figures { grid-template-columns: 1fr 1fr; align-items: start } figure:only-child { grid-column: 1 / -1 }
+  .scroll { overflow: visible }
   table { font-size: 9pt } th, td { padding: .3rem .35rem } tbody th { min-width: 0; width: 38% }
   thead th, thead th.number { white-space: normal; vertical-align: bottom } }
 """

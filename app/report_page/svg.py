@@ -10,7 +10,7 @@ from math import ceil, floor, log10
 from app.report_page.text import escape, number, percent
 
 WIDTH, HEIGHT = 400, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_
             f'<rect class="synthetic" x="{x:.1f}" y="{top}" width="{slot * 0.8:.1f}" height="{base - top:.1f}"/>'
         )
         outline += f"V{y_axis.at(real)}H{LEFT + slot * (i + 1):.1f}"
-    shapes.append(_haloed(f"{outline}V{base}", "real"))
+    shapes.append(_haloed(f"{outline}V{base}", "real", "halo"))
     return _svg(WIDTH, HEIGHT, label, shapes)
 
 
@@ -111,7 +111,7 @@ def bars(
         whisker = ""
         if mark.high > mark.low:
             low, high = x.at(mark.low), x.at(mark.high)
-            whisker = _haloed(f"M{low} {y - 3}v6M{high} {y - 3}v6M{low} {y}H{high}", "whisker")
+            whisker = _haloed(f"M{low} {y - 3}v6M{high} {y - 3}v6M{low} {y}H{high}", "whisker", "halo thin")
         width = max(x.at(mark.value) - start, 0.5)
         return f'<rect class="{mark.kind}" x="{start}" y="{y - 4}" width="{width:.1f}" height="8"/>{whisker}'
 
@@ -172,9 +172,9 @@ def _frame(x: Axis, y: Axis, x_name: str, y_name: str) -> str:
     return "".join(parts)
 
 
-def _haloed(path: str, kind: str) -> str:
+def _haloed(path: str, kind: str, halo: str) -> str:
     """A line with a rim in the colour of the page, to be seen on a filled bar too."""
-    return f'<path class="halo" d="{path}"/><path class="{kind}" d="{path}"/>'
+    return f'<path class="{halo}" d="{path}"/><path class="{kind}" d="{path}"/>'
 
 
 def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> str:

@@ -77,7 +77,7 @@ def metrics(name: str, title: str, family: FamilyReport) -> str:
             rows.append(row_head(f"\u2026 {variant}") + cells + "<td></td>")
     head = [("metric", False), *((heading, True) for heading in columns.values()), ("verdict", False)]
     caption = f"{title}: every metric with its 95 % interval and yardsticks"
-    return table(caption, head, rows) + notes(_noted(family), columns)
+    return f'<div class="metrics">{table(caption, head, rows)}</div>{notes(_noted(family), columns)}'
 
 
 def _noted(family: FamilyReport) -> Iterator[Row]:
@@ -142,13 +142,12 @@ def groups(name: str, caption: str, found: list[GroupRow]) -> str:
 def codes(name: str, caption: str, found: list[CodeRow]) -> str:
     """Single codes."""
     rows = [
-        row_head(code.code)
-        + f"<td>{escape(code.description or '')}</td>"
+        row_head(code.code, code.description or "")
         + share_cell(f"drill_down.{name}.{i}.real", code.real)
         + share_cell(f"drill_down.{name}.{i}.synthetic", code.synthetic)
         for i, code in enumerate(found)
     ]
-    return table(caption, [("code", False), ("description", False), ("real", True), ("synthetic", True)], rows)
+    return table(caption, [("code", False), ("real", True), ("synthetic", True)], rows)
 
 
 def augmentation(report: Report) -> str:
@@ -179,6 +178,6 @@ def _records(i: int, arm: str, result: AugmentationReport) -> str:
     """How many real records an arm has, and how many were added; nothing for reports that do not tell."""
     if result.real_records is None:
         return ""
-    told = f"{data(f'augmentation.{i}.real_records', result.real_records)} real"
+    told = f"{data(f'augmentation.{i}.real_records', result.real_records)} real records"
     added = result.added.get(arm)
     return told if added is None else f"{told}, {data(f'augmentation.{i}.added.{arm}', added)} added"
