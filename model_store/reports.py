@@ -73,6 +73,12 @@ class AugmentationReport(Part):
 
     label: str
     arms: dict[str, Figures] = Field(description="arm -> auroc and auprc")
+    real_records: int | None = Field(
+        None, description="real records that every arm is trained on, rounded to 20; null in older reports"
+    )
+    added: dict[str, int] = Field(
+        default_factory=dict, description="arm -> records added to those; real ones are rounded to 20"
+    )
 
 
 class PrevalencePoint(Part):

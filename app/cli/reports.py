@@ -48,6 +48,8 @@ def report(
         print_json(body)
     else:
         show_report(body)
+        hint = "writes a page: pictures, and how each figure was measured."
+        console.print(f"\n'ehr-d3pm report {job_id} --html report.html' {hint}", highlight=False, soft_wrap=True)
 
 
 def evaluate(

@@ -2,11 +2,10 @@
 
 from app.report_page import svg
 from app.report_page.svg import Mark
-from app.report_page.text import number
-from model_store.reports import Figure, Figures, GuidedBar, Report
+from app.report_page.text import span
+from model_store.reports import Figure, Figures, GuidedBar, PrevalencePoint, Report
 
-BOTH = '<ul class="legend"><li class="real">real</li><li class="synthetic">synthetic</li></ul>'
-RING = '<ul class="legend"><li class="synthetic">a code</li><li class="zero">no synthetic record has it</li></ul>'
+MOST_DOTS = 4000  # in one picture: more are no easier to see, and the page must stay small
 ATTACKS = {
     "mir": "Membership, nearly equal records (F1)",
     "mia_tpr_at_fpr": "Membership, careful attacker",
@@ -15,6 +14,11 @@ ATTACKS = {
     "nndr": "Singling out training patients",
     "exact_matches": "Copies (share of records)",
 }
+ATTACKS_CAPTION = (
+    "<b>Attacks.</b> The line on a bar is its 95 % interval. A cohort betrays something only where its bar is longer "
+    "than the control's by more than chance explains: the gain in the table below, with its interval, decides. An F1 "
+    "score is 1 where everything is found and nothing is wrong, and 0 where nothing is found."
+)
 
 
 def fidelity(report: Report) -> str:
@@ -26,30 +30,39 @@ def fidelity(report: Report) -> str:
         ("Rare codes", [point for point in shown.prevalence if point.rare]),
     ):
         if points:
-            values = [(point.real, point.synthetic, point.code) for point in points]
-            label = f"{title}: share of real records against share of synthetic records, {len(points)} codes"
-            picture = svg.scatter(values, label, "share of real records", "share of synthetic records", log=True)
-            caption = (
-                f"<b>{title}.</b> Each dot is one of {len(points):,} codes; on the line it is as common as in reality."
-            )
-            drawn.append(_figure(RING + picture, caption))
+            drawn.append(_prevalences(title, points))
     if shown.sizes:
-        bins = [(_range(each.first, each.last), each.real, each.synthetic) for each in shown.sizes]
-        picture = svg.paired_columns(
-            bins, "Share of records by number of codes, real and synthetic", "codes per record"
-        )
+        bins = [(span(each.first, each.last), each.real, each.synthetic) for each in shown.sizes]
+        label = "Share of records by number of codes, real and synthetic"
+        picture = svg.columns_and_outline(bins, label, "codes per record")
         caption = "<b>Codes per record.</b> Numbers of codes that few real patients have are put together."
-        drawn.append(_figure(BOTH + picture, caption))
+        drawn.append(_figure(_legend({"real": "real", "synthetic": "synthetic"}) + picture, caption))
     if shown.correlation:
         values = [(point.real, point.synthetic, " with ".join(point.codes)) for point in shown.correlation]
         label = f"Correlation of {len(values)} pairs of common codes, real against synthetic"
         picture = svg.scatter(values, label, "correlation in real records", "in synthetic records")
-        drawn.append(
-            _figure(
-                picture, f"<b>Codes that go together.</b> Each dot is one of {len(values):,} pairs of common codes."
-            )
-        )
+        caption = f"Each dot is one of the {len(values):,} most strongly linked pairs of common codes."
+        drawn.append(_figure(picture, f"<b>Codes that go together.</b> {caption}"))
     return _all(drawn)
+
+
+def _prevalences(title: str, points: list[PrevalencePoint]) -> str:
+    drawn = _spread(points)
+    values = [(point.real, point.synthetic, point.code) for point in drawn]
+    label = f"{title}: share of real records against share of synthetic records, {len(drawn)} codes"
+    picture = svg.scatter(values, label, "share of real records", "share of synthetic records", log=True)
+    caption = f"<b>{title}.</b> Each dot is one of {len(points):,} codes; on the line it is as common as in reality."
+    if len(drawn) < len(points):
+        caption += f" To keep the page small, {len(drawn):,} of them are drawn, evenly from common to rare."
+    return _figure(_legend({"synthetic": "a code", "zero": "no synthetic record has it"}, "dots") + picture, caption)
+
+
+def _spread(points: list[PrevalencePoint]) -> list[PrevalencePoint]:
+    """All points, or as many as there may be dots, evenly from common to rare codes."""
+    if len(points) <= MOST_DOTS:
+        return points
+    common_first = sorted(points, key=lambda point: -point.real)
+    return [common_first[i * len(points) // MOST_DOTS] for i in range(MOST_DOTS)]
 
 
 def utility(report: Report) -> str:
@@ -66,9 +79,7 @@ def utility(report: Report) -> str:
             picture = svg.intervals(
                 rows, f"Area under the {title} curve by disease", f"area under the {title} curve", low, 1.0
             )
-            legend = (
-                '<ul class="legend"><li class="real">trained on real</li><li class="synthetic">on synthetic</li></ul>'
-            )
+            legend = _legend({"real": "trained on real", "synthetic": "on synthetic"}, "dots")
             drawn.append(_figure(legend + picture, f"<b>Area under the {title} curve</b> on real test records."))
     return _all(drawn)
 
@@ -84,21 +95,17 @@ def attacks(report: Report, family: str) -> str:
     if not rows:
         return ""
     high = max(mark.high for _, marks in rows for mark in marks)
-    legend = (
-        '<ul class="legend"><li class="synthetic">attack on this cohort</li>'
-        '<li class="real">control: records of other people</li><li class="other">guessing</li></ul>'
-    )
+    names = {"synthetic": "attack on this cohort", "real": "control: records of other people", "other": "guessing"}
     picture = svg.bars(
         rows, "Success of each attack beside its control", "success of the attack", min(1.0, high * 1.05)
     )
-    caption = "<b>Attacks.</b> A bar that is longer than its control is what this cohort betrays."
-    return _all([_figure(legend + picture, caption)])
+    return _all([_figure(_legend(names) + picture, ATTACKS_CAPTION)])
 
 
 def guided(report: Report) -> str:
     """How common codes are in reality, without and with the condition."""
     drawn = []
-    for title, caption, bars in (
+    for title, caption, asked in (
         ("Codes asked for", "<b>Codes asked for</b>, among all real records, without and with the condition.", True),
         (
             "Codes that come with them",
@@ -106,15 +113,12 @@ def guided(report: Report) -> str:
             False,
         ),
     ):
-        rows = [(_named(bar), _guided_marks(bar)) for bar in report.pictures.guided if bar.asked is bars]
+        rows = [(_named(bar), _guided_marks(bar)) for bar in report.pictures.guided if bar.asked is asked]
         if rows:
             high = max(mark.value for _, marks in rows for mark in marks)
             picture = svg.bars(rows, title, "share of records", min(1.0, max(high, 0.001) * 1.05), as_percent=True)
-            legend = (
-                '<ul class="legend"><li class="real">real</li><li class="other">unconditional synthetic</li>'
-                '<li class="synthetic">this cohort</li></ul>'
-            )
-            drawn.append(_figure(legend + picture, caption))
+            names = {"real": "real", "other": "unconditional synthetic", "synthetic": "this cohort"}
+            drawn.append(_figure(_legend(names) + picture, caption))
     return _all(drawn)
 
 
@@ -138,8 +142,10 @@ def _named(bar: GuidedBar) -> str:
     return f"{bar.code} {bar.description or ''}".strip()
 
 
-def _range(first: int, last: int) -> str:
-    return number(first) if first == last else f"{first}\u2013{last}"
+def _legend(names: dict[str, str], shape: str = "") -> str:
+    """What each kind of mark means; the swatches look like the marks without their colour too."""
+    items = "".join(f'<li class="{kind}">{name}</li>' for kind, name in names.items())
+    return f'<ul class="legend {shape}">{items}</ul>'
 
 
 def _figure(picture: str, caption: str) -> str:

@@ -2,20 +2,9 @@
 
 from collections.abc import Iterator
 
-from app.report_page import pictures
-from app.report_page.text import (
-    data,
-    escape,
-    figure_cell,
-    level_cell,
-    number,
-    number_cell,
-    percent,
-    row_head,
-    table,
-    verdict_box,
-)
-from model_store.reports import CodeRow, FamilyReport, GroupRow, Report
+from app.report_page import pictures, tables
+from app.report_page.text import escape, number, verdict_box
+from model_store.reports import FamilyReport, Report
 
 TITLES = {
     "fidelity": "Fidelity: is it like real data?",
@@ -24,43 +13,6 @@ TITLES = {
     "privacy": "Privacy: does it betray anyone?",
     "slice_privacy": "Privacy of patients with the condition",
 }
-COLUMNS = {
-    "fidelity": {"value": "synthetic", "floor": "best possible", "independent": "independent codes"},
-    "utility": {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"},
-    "conditional": {"value": "synthetic", "floor": "best possible", "unconditional": "unconditional, codes written in"},
-    "privacy": {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain over control"},
-}
-METRICS = {
-    "prevalence_spearman": "Order of codes, common to rare",
-    "prevalence_spearman_rare": "The same among rare codes",
-    "codes_missing": "Codes missing",
-    "cmd": "Links between codes",
-    "mmd": "Whole records",
-    "mcad": "Codes per record",
-    "held_out_elbo": "Surprise at unseen records",
-    "auroc": "Ranking patients by risk (AUROC)",
-    "auprc": "Pointing out patients (AUPRC)",
-    "attainment": "Records that meet the condition",
-    "slice_prevalence_l1": "Frequencies of other codes",
-    "slice_cmd": "Links between codes",
-    "slice_mcad": "Codes per record",
-    "ess": "Effective sample size",
-    "mir": "Membership, by nearly equal records",
-    "mia_tpr_at_fpr": "Membership, careful attacker",
-    "air": "Inferring other codes",
-    "dcr": "Closer to training patients",
-    "nndr": "Singling out training patients",
-    "exact_matches": "Copies",
-}
-
-FACTS = {
-    "known": "codes the attacker knows",
-    "identical_to_train": "synthetic records identical to any training record",
-    "identical_to_holdout": "to any holdout record",
-    "median_to_train": "median to training records",
-    "median_to_holdout": "to holdout records",
-    "median_control_to_train": "control to training records",
-}
 
 
 def sections(report: Report) -> Iterator[str]:
@@ -68,11 +20,11 @@ def sections(report: Report) -> Iterator[str]:
     yield _header(report)
     yield _summary(report)
     if report.conditional is not None:
-        yield _family(report, "conditional", pictures.guided(report))
+        yield _family(report, "conditional", pictures.guided(report) + tables.guided(report.pictures))
     yield _family(report, "privacy", pictures.attacks(report, "privacy"))
     if report.slice_privacy is not None:
         yield _family(report, "slice_privacy", pictures.attacks(report, "slice_privacy"))
-    yield _family(report, "fidelity", pictures.fidelity(report))
+    yield _family(report, "fidelity", pictures.fidelity(report) + tables.sizes(report.pictures))
     yield _drill_down(report)
     yield _family(report, "utility", pictures.utility(report))
     yield _augmentation(report)
@@ -111,7 +63,7 @@ def _condition(report: Report) -> str:
 def _summary(report: Report) -> str:
     cards = []
     for name, family in report.families.items():
-        heading = f"<h2>{escape(TITLES[name].split(':')[0])}</h2>"
+        heading = f"<h2>{escape(_short_title(name))}</h2>"
         if family.verdict is not None:
             cards.append(verdict_box(family.verdict, heading))
         else:
@@ -125,35 +77,12 @@ def _family(report: Report, name: str, drawn: str) -> str:
     parts = [f"<h2>{escape(TITLES[name])}</h2>", f'<p class="soft">Compared with {escape(family.against)}.</p>']
     if family.absent is not None:
         parts.append(f"<p>Not measured: {escape(family.absent)}.</p>")
-    parts += [drawn, _metrics(name, family)]
+    parts += [drawn, tables.metrics(name, _short_title(name), family)]
     return "\n".join(parts)
 
 
-def _metrics(name: str, family: FamilyReport) -> str:
-    if not family.metrics:
-        return ""
-    columns = COLUMNS["privacy" if name == "slice_privacy" else name]
-    rows = []
-    for key, metric in family.metrics.items():
-        better = "higher is better" if metric.direction == "higher" else "lower is better"
-        title = METRICS.get(metric.name, metric.name) + (f": {metric.label}" if metric.label else "")
-        reasons = {figure.absent for figure in metric.figures.values() if figure.absent}
-        below = f"{metric.meaning} {metric.name}, {better}. {' '.join(f'Not measured: {r}.' for r in sorted(reasons))}"
-        path = f"{name}.metrics.{key}.figures"
-        cells = "".join(figure_cell(f"{path}.{role}", metric.figures.get(role)) for role in columns)
-        facts = _facts(f"{name}.metrics.{key}.facts", metric.facts)
-        rows.append(row_head(title, below.strip(), facts) + cells + level_cell(metric.verdict))
-        for variant, figures in metric.variants.items():
-            path = f"{name}.metrics.{key}.variants.{variant}"
-            cells = "".join(figure_cell(f"{path}.{role}", figures.get(role)) for role in columns)
-            rows.append(row_head(f"\u2026 {variant}") + cells + "<td></td>")
-    head = [("metric", False), *((heading, True) for heading in columns.values()), ("verdict", False)]
-    return table(f"{TITLES[name].split(':')[0]}: every metric with its 95 % interval and yardsticks", head, rows)
-
-
-def _facts(path: str, facts: dict[str, float]) -> str:
-    told = (f"{escape(FACTS.get(fact, fact))}: {data(f'{path}.{fact}', value)}" for fact, value in facts.items())
-    return "; ".join(told)
+def _short_title(name: str) -> str:
+    return TITLES[name].split(":")[0]
 
 
 def _drill_down(report: Report) -> str:
@@ -165,60 +94,28 @@ def _drill_down(report: Report) -> str:
     parts.append(
         f"<p>{number(hidden)} codes are not shown, because 1 to 10 real patients have them (or are without them).</p>"
     )
-    parts.append(_groups("chapters", "Codes per 100 records, by chapter", found.chapters))
+    parts.append(tables.groups("chapters", "Codes per 100 records, by chapter", found.chapters))
     if found.categories:
-        parts.append(
-            _groups("categories", "Codes per 100 records, by category: those that differ most", found.categories)
-        )
+        caption = "Codes per 100 records, by category: those that differ most"
+        parts.append(tables.groups("categories", caption, found.categories))
     if found.most_off:
-        parts.append(_codes("most_off", "The twenty codes that are off the most", found.most_off))
+        parts.append(tables.codes("most_off", "The twenty codes that are off the most", found.most_off))
     if found.missing:
         shown = len(found.missing)
         which = "all of them" if shown == found.missing_total else f"{shown} of {found.missing_total:,}"
-        parts.append(
-            _codes("missing", f"Codes of training records that no synthetic record has ({which})", found.missing)
-        )
+        caption = f"Codes of training records that no synthetic record has ({which})"
+        parts.append(tables.codes("missing", caption, found.missing))
     return "\n".join(parts)
-
-
-def _groups(name: str, caption: str, groups: list[GroupRow]) -> str:
-    rows = [
-        row_head(group.name, group.description or "")
-        + number_cell(str(group.codes))
-        + number_cell(data(f"drill_down.{name}.{i}.real", group.real))
-        + number_cell(data(f"drill_down.{name}.{i}.synthetic", group.synthetic))
-        for i, group in enumerate(groups)
-    ]
-    return table(caption, [("group", False), ("codes shown", True), ("real", True), ("synthetic", True)], rows)
-
-
-def _codes(name: str, caption: str, codes: list[CodeRow]) -> str:
-    rows = []
-    for i, code in enumerate(codes):
-        path = f"drill_down.{name}.{i}"
-        real = data(f"{path}.real", code.real, None if code.real is None else percent(code.real))
-        synthetic = data(f"{path}.synthetic", code.synthetic, percent(code.synthetic))
-        rows.append(
-            row_head(code.code)
-            + f"<td>{escape(code.description or '')}</td>"
-            + number_cell(real)
-            + number_cell(synthetic)
-        )
-    return table(caption, [("code", False), ("description", False), ("real", True), ("synthetic", True)], rows)
 
 
 def _augmentation(report: Report) -> str:
     if not report.augmentation:
         return ""
-    rows = []
-    for i, result in enumerate(report.augmentation):
-        for arm, areas in result.arms.items():
-            path = f"augmentation.{i}.arms.{arm}"
-            cells = "".join(figure_cell(f"{path}.{name}", areas.get(name)) for name in ("auroc", "auprc"))
-            rows.append(row_head(result.label, arm) + cells)
-    intro = "<p>A classifier trained on 5,000 real records alone, and with 5,000 records of each kind added.</p>"
-    head = [("predicted", False), ("AUROC", True), ("AUPRC", True)]
-    return f"<h3>Adding synthetic records to real ones</h3>{intro}" + table("Augmentation", head, rows)
+    intro = (
+        "A classifier trained on a few real records alone, and with records of each kind added to them, tested on real "
+        "test records."
+    )
+    return f"<h3>Adding records to a few real ones</h3><p>{intro}</p>{tables.augmentation(report)}"
 
 
 def _footer(report: Report) -> str:
@@ -227,13 +124,12 @@ def _footer(report: Report) -> str:
     return (
         "<h2>How to read this</h2>"
         "<p>Every figure stands beside yardsticks measured in the same way at the same size. <b>Best possible</b> is "
-        "real "
-        "records in the synthetic ones' place: no generator can beat sampling noise. <b>Independent codes</b> is what "
-        "knowing only how common each code is would give. For attacks, <b>control</b> puts other people's real records "
-        "in the cohort's place; the risk is the <b>gain</b> of the attack over it. Small figures below a value are "
-        "its 95 % "
-        f"interval.</p><p>Small cells: {escape(report.small_cells)}; figures from which one could be worked out are "
-        f"left "
-        f'out or rounded.</p><p class="soft">Measured in {sum(report.seconds.values()):.0f} s: {times}. Report version '
+        "real records in the synthetic ones' place: no generator can beat sampling noise. <b>Independent codes</b> is "
+        "what knowing only how common each code is would give. For attacks, <b>control</b> puts other people's real "
+        "records in the cohort's place; the risk is the <b>gain</b> of the attack over it. Small figures below a value "
+        "are its 95 % interval.</p>"
+        f"<p>Small cells: {escape(report.small_cells)}; figures from which one could be worked out are left out or "
+        "rounded.</p>"
+        f'<p class="soft">Measured in {sum(report.seconds.values()):.0f} s: {times}. Report version '
         f"{report.version}.</p>"
     )

@@ -1,4 +1,7 @@
-"""Pictures as inline SVG. Colours come from the page's style, so that they follow day, night and paper."""
+"""Pictures as inline SVG. Colours come from the page's style, so that they follow day, night and paper.
+
+Nobody needs to see colours: synthetic is filled, real is hollow, and what else there is has a light filling.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from math import ceil, floor, log10
 from app.report_page.text import escape, number, percent
 
 WIDTH, HEIGHT = 400, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value with its interval, in a colour."""
+    """A value with its interval, in a colour and a filling of its own."""
 
     kind: str  # synthetic, real or other
     value: float
@@ -65,8 +68,8 @@ def scatter(
     return _svg(WIDTH, HEIGHT, label, shapes)
 
 
-def paired_columns(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> str:
-    """(name, real, synthetic) as columns side by side."""
+def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> str:
+    """(name, real, synthetic): synthetic shares as columns, real ones as the outline that these should fill."""
     highest = max((max(real, synthetic) for _, real, synthetic in bins), default=1.0) or 1.0
     step = _step(highest)
     ticks = [(step * k, percent(step * k)) for k in range(floor(highest / step) + 1)]
@@ -75,13 +78,14 @@ def paired_columns(bins: Sequence[tuple[str, float, float]], label: str, x_name:
     every = max(1, ceil(len(bins) * 34 / (WIDTH - LEFT - RIGHT)))
     x_ticks = [(i + 0.5, name) for i, (name, _, _) in enumerate(bins) if i % every == 0]
     shapes = [_frame(Axis(0, max(len(bins), 1), LEFT, WIDTH - RIGHT, x_ticks), y_axis, x_name, "share of records")]
-    base = y_axis.at(0)
+    base, outline = y_axis.at(0), f"M{LEFT} {y_axis.at(0)}"
     for i, (_, real, synthetic) in enumerate(bins):
-        for k, (kind, value) in enumerate((("real", real), ("synthetic", synthetic))):
-            x, top = LEFT + slot * (i + 0.08 + 0.42 * k), y_axis.at(value)
-            shapes.append(
-                f'<rect class="bar {kind}" x="{x:.1f}" y="{top}" width="{slot * 0.42:.1f}" height="{base - top:.1f}"/>'
-            )
+        x, top = LEFT + slot * (i + 0.1), y_axis.at(synthetic)
+        shapes.append(
+            f'<rect class="synthetic" x="{x:.1f}" y="{top}" width="{slot * 0.8:.1f}" height="{base - top:.1f}"/>'
+        )
+        outline += f"V{y_axis.at(real)}H{LEFT + slot * (i + 1):.1f}"
+    shapes.append(_haloed(f"{outline}V{base}", "real", "halo"))
     return _svg(WIDTH, HEIGHT, label, shapes)
 
 
@@ -98,7 +102,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: st
 
 
 def bars(
-    rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, high: float, *, as_percent: bool = False
+    rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, end: float, *, as_percent: bool = False
 ) -> str:
     """Each name with its values as bars from 0, with their intervals."""
 
@@ -106,11 +110,12 @@ def bars(
         start = x.at(0)
         whisker = ""
         if mark.high > mark.low:
-            whisker = f'<line class="axis" x1="{x.at(mark.low)}" x2="{x.at(mark.high)}" y1="{y}" y2="{y}"/>'
+            low, high = x.at(mark.low), x.at(mark.high)
+            whisker = _haloed(f"M{low} {y - 3}v6M{high} {y - 3}v6M{low} {y}H{high}", "whisker", "halo thin")
         width = max(x.at(mark.value) - start, 0.5)
-        return f'<rect class="bar {mark.kind}" x="{start}" y="{y - 4}" width="{width:.1f}" height="8"/>{whisker}'
+        return f'<rect class="{mark.kind}" x="{start}" y="{y - 4}" width="{width:.1f}" height="8"/>{whisker}'
 
-    return _rows(rows, label, x_name, 0.0, high, draw, as_percent)
+    return _rows(rows, label, x_name, 0.0, end, draw, as_percent)
 
 
 def _rows(
@@ -165,6 +170,11 @@ def _frame(x: Axis, y: Axis, x_name: str, y_name: str) -> str:
         f'<text transform="translate(12 {bottom / 2 + TOP}) rotate(-90)" text-anchor="middle">{escape(y_name)}</text>'
     )
     return "".join(parts)
+
+
+def _haloed(path: str, kind: str, halo: str) -> str:
+    """A line with a rim in the colour of the page, to be seen on a filled bar too."""
+    return f'<path class="{halo}" d="{path}"/><path class="{kind}" d="{path}"/>'
 
 
 def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from model_store.reports import Figure, Verdict
 
 SYMBOLS = {"good": "\u2713", "caution": "!", "fail": "\u2715"}
 WORDS = {"good": "Good", "caution": "Caution", "fail": "Fail"}
+RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 
 def escape(value: Any) -> str:
@@ -18,16 +19,21 @@ def number(value: float, digits: int = 4) -> str:
     """A figure as people read it: with the digits that count."""
     if value == 0:
         return "0"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
     text = f"{value:.{digits}g}"
-    return text if "e" not in text else f"{value:.1e}"
+    if abs(value) >= 1000 or "e+" in text:
+        return f"{value:,.0f}"
+    if "e" not in text:
+        return text
+    factor, power = f"{value:.2e}".split("e")
+    return f"{float(factor):g} \u00d7 10{str(int(power)).translate(RAISED)}"
 
 
 def percent(share: float) -> str:
-    if share == 0:
-        return "0 %"
-    return f"{100 * share:.3g} %"
+    return f"{number(100 * share, digits=3)} %"
+
+
+def span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}\u2013{last}"
 
 
 def data(path: str, value: float | None, text: str | None = None) -> str:
@@ -37,6 +43,11 @@ def data(path: str, value: float | None, text: str | None = None) -> str:
     return (
         f'<data data-path="{escape(path)}" value="{value!r}">{escape(number(value) if text is None else text)}</data>'
     )
+
+
+def share_cell(path: str, share: float | None) -> str:
+    """A table cell with a share in percent."""
+    return number_cell(data(path, share, None if share is None else percent(share)))
 
 
 def figure_cell(path: str, figure: Figure | None) -> str:
@@ -71,14 +82,18 @@ def verdict_box(verdict: Verdict, heading: str = "", extra: str = "") -> str:
 
 
 def table(caption: str, head: Sequence[tuple[str, bool]], rows: Iterable[str]) -> str:
-    """`head`: column names and whether they are of numbers; `rows`: finished cells. Wide tables scroll by "
-    "themselves."""
+    """`head`: column names and whether they are of numbers; `rows`: finished cells. A wide table scrolls by itself."""
     columns = "".join(f'<th scope="col"{_number_class(right)}>{escape(name)}</th>' for name, right in head)
     body = "".join(f"<tr>{row}</tr>\n" for row in rows)
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def folded(summary: str, content: str) -> str:
+    """What few will read, behind a line to open it; paper shows it all. `content` is finished HTML."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def row_head(name: str, below: str = "", facts: str = "") -> str:

@@ -87,7 +87,8 @@ def test_waiting_download_and_report(open_front: Front, sqlite_caller: Caller, t
     assert target.read_text().splitlines()[1] == "0," + CODES[0].replace(":", ",")
     assert as_caller(caller, "download", caller.model(), "-o", str(tmp_path / "m.zip")).returncode == 0
     shown = as_caller(caller, "report", cohort)
-    assert shown.returncode == 0 and "cmd (lower is better)" in shown.stdout
+    assert shown.returncode == 0 and "cmd \u2193" in shown.stdout
+    assert f"ehr-d3pm report {cohort} --html" in shown.stdout.splitlines()[-1]
     assert as_caller(caller, "report", cohort, "--html", str(tmp_path / "r.html")).returncode == 0
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 

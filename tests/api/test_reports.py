@@ -13,7 +13,7 @@ from app.report_page import report_page
 from model_store import tables
 from model_store.errors import ConflictError
 from model_store.ids import JOB, new_id
-from model_store.reports import Report, schema_text
+from model_store.reports import PrevalencePoint, Report, schema_text
 from model_store.repositories import AuditRepository, JobRepository, WithholdingRepository
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
@@ -118,6 +118,30 @@ def test_a_report_with_nothing_measured_is_still_a_page() -> None:
         report.model_copy(update={**families, "pictures": type(report.pictures)(), "augmentation": []}).model_dump()
     )
     assert "Not measured: nothing." in report_page(bare)
+
+
+@pytest.mark.parametrize("codes", [4_000, 20_000])
+def test_the_page_stays_small_however_many_codes_there_are(codes: int) -> None:
+    report = small_report()
+    shares = [(i + 1) / codes for i in range(codes)]
+    points = [
+        PrevalencePoint(code=f"ICD10CM:X{i:05}", real=share, synthetic=share, rare=share < 0.5)
+        for i, share in enumerate(shares)
+    ]
+    page = report_page(
+        report.model_copy(update={"pictures": report.pictures.model_copy(update={"prevalence": points})})
+    )
+    assert len(page.encode()) < 2_000_000
+    assert f"one of {codes:,} codes" in page
+    assert ("4,000 of them are drawn, evenly from common to rare" in page) is (codes > 4_000)
+
+
+def test_a_report_without_numbers_of_augmentation_is_still_a_page() -> None:
+    """Reports of this version were written before they were told."""
+    body = small_report(conditioned=True).model_dump(mode="json")
+    body["augmentation"] = [{"label": each["label"], "arms": each["arms"]} for each in body["augmentation"]]
+    page = report_page(Report.model_validate(body))
+    assert "Adding records" in page and "real_records" not in page
 
 
 # --- on demand ---

@@ -153,6 +153,21 @@ def test_every_attack_has_its_words_and_bounds() -> None:
             assert metric.words.verdict(level, {"known": 256}).reason
 
 
+# --- what is said of how it was measured ---
+
+
+def test_what_is_measured_on_a_sample_says_so() -> None:
+    rng = np.random.default_rng(0)
+    whole, larger = sets_of(cohort=70), sets_of(cohort=6000, train=10_001, holdout=200, control=5001)
+    for metric in PRIVACY:
+        roles = metric.measure(whole, rng).roles
+        assert all(each.note is None for each in (roles.attack, roles.control, roles.gain)), metric.name
+    for metric in PRIVACY:
+        if metric is not exact_matches.EXACT_MATCHES:  # the one that needs no sample
+            roles = metric.measure(larger, rng).roles
+            assert all("random" in (each.note or "") for each in (roles.attack, roles.control, roles.gain)), metric.name
+
+
 # --- attacks bite ---
 
 

@@ -12,7 +12,15 @@ from worker.engine.metrics.auprc import AUPRC, auprc
 from worker.engine.metrics.auroc import auroc
 from worker.engine.metrics.classifier import SETTINGS, TREES, Label, trained_scores
 from worker.engine.metrics.ranking import Ranking
-from worker.engine.metrics.utility import AUGMENTED, UTILITY, Fit, augment_label, measurable, predict_label
+from worker.engine.metrics.utility import (
+    AUGMENTED,
+    NO_MORE_REAL,
+    UTILITY,
+    Fit,
+    augment_label,
+    measurable,
+    predict_label,
+)
 from worker.engine.records import Records
 
 
@@ -145,8 +153,18 @@ def test_augmentation_adds_as_many_records_to_the_same_real_ones(diabetes: Label
     arms = {"synthetic": Records.concatenate([real["others"]] * 4), "guided": None}
     result = augment_label(diabetes, train, real["test"], arms, np.random.default_rng(0), _by_size)
     assert sorted(seen) == [AUGMENTED, 2 * AUGMENTED, 2 * AUGMENTED]
+    assert (result.start, result.added) == (AUGMENTED, {"real + real": AUGMENTED, "synthetic": AUGMENTED})
     assert list(result.arms) == ["real", "real + real", "synthetic", "guided"]
     assert result.arms["guided"]["auroc"].absent is not None and result.arms["real"]["auroc"].absent is None
+
+
+def test_augmentation_adds_no_real_records_where_there_are_none(diabetes: Label) -> None:
+    """A small training set is used up by what every arm starts from: the same model twice is no comparison."""
+    real = real_sets()
+    arms = {"synthetic": real["others"]}
+    result = augment_label(diabetes, real["train"], real["test"], arms, np.random.default_rng(0), _by_size)
+    assert result.arms["real + real"]["auroc"].absent == NO_MORE_REAL
+    assert (result.start, result.added) == (len(real["train"]), {"synthetic": len(real["others"])})
 
 
 def test_one_class_is_absent_with_its_reason(diabetes: Label) -> None:

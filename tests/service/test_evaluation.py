@@ -13,6 +13,7 @@ from tests.reporting import copies, real_sets, small_report, subject, vocabulary
 from worker.engine.conditions import Condition
 from worker.engine.metrics import FIDELITY
 from worker.engine.metrics.privacy import PRIVACY
+from worker.engine.metrics.utility import NO_MORE_REAL
 from worker.engine.records import Records
 from worker.evaluation import labels_in, measure, report_on
 from worker.evaluation.measure import GUIDED, UNGUIDED, measurements
@@ -71,7 +72,10 @@ def test_a_conditioned_cohort_is_compared_with_patients_who_have_it() -> None:
     assert "unconditional" in report.conditional.metrics["slice_prevalence_l1"].figures
     assert "satisfy the condition" in report.fidelity.against
     assert list(report.augmentation[0].arms) == ["real", "real + real", UNGUIDED, GUIDED]
-    assert all(areas["auroc"].value is not None for areas in report.augmentation[0].arms.values())
+    told = report.augmentation[0]
+    assert all((areas["auroc"].value is None) == (arm == "real + real") for arm, areas in told.arms.items())
+    assert told.arms["real + real"]["auroc"].absent == NO_MORE_REAL
+    assert (told.real_records, told.added) == (4000, {UNGUIDED: 1500, GUIDED: 1500})
     (asked,) = (bar for bar in report.pictures.guided if bar.asked)
     assert asked.code == "ICD10CM:E11" and asked.guided == 1 and asked.description == "Type 2 diabetes mellitus"
     assert asked.real is not None and asked.unconditional is not None and asked.unconditional < 0.5

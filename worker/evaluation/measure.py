@@ -15,7 +15,7 @@ from model_store.reports import (
     Pictures,
     Report,
 )
-from model_store.small_cells import rounded
+from model_store.small_cells import rounded, to_step
 from worker.engine.conditions import Condition
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
@@ -209,7 +209,13 @@ def _augmented(
         }
         for arm, areas in result.arms.items()
     }
-    return AugmentationReport(label=label.name, arms=told)
+    sizes = {arm: _told_size(n) if arm == "real + real" else n for arm, n in result.added.items()}
+    return AugmentationReport(label=label.name, arms=told, real_records=_told_size(result.start), added=sizes)
+
+
+def _told_size(n: int) -> int:
+    """A number of real records: two that differ by a few patients must not tell by how many."""
+    return int(to_step(np.array(n)))
 
 
 def _conditional(

@@ -104,7 +104,8 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
         certain(float(blind[0]), note="saying that everyone has every code"),
         bootstrapped(gain[0], gain[1:], GAIN_BOUNDS, n),
     )
-    return AttackResult(AIR, roles, {}, facts)
+    note = f"on {MAX_TARGETS:,} random training patients" if len(targets) < len(sets.train) else None
+    return AttackResult(AIR, roles.noting(note), {}, facts)
 
 
 AIR = AttackMetric(
@@ -113,8 +114,8 @@ AIR = AttackMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "
-    "from "
-    "the most similar synthetic records.",
+    "from the most similar synthetic records (F1 score: 1 if all other codes are guessed and no wrong ones, 0 if none "
+    "is).",
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.2),
     words=Words(
         good="An attacker who knows {known} of a patient's codes learns nothing more from this cohort than from data "

@@ -22,6 +22,7 @@ from worker.engine.records import Records
 SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
 N_BOOTSTRAPS = 200
 MAX_TARGETS = 10_000
+MAX_COMPARED = 5000  # of each set whose distances to each other are compared
 GAIN_BOUNDS: Bounds = (-1.0, 1.0)
 
 
@@ -40,6 +41,12 @@ class Roles:
 
     def by_name(self) -> dict[str, Measurement]:
         return {"attack": self.attack, "control": self.control, "baseline": self.baseline, "gain": self.gain}
+
+    def noting(self, note: str | None) -> "Roles":
+        """The same with a remark on all that is measured: guessing is not."""
+        if note is None:
+            return self
+        return Roles(self.attack.noting(note), self.control.noting(note), self.baseline, self.gain.noting(note))
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,17 @@ class AttackSets:
     @cached_property
     def closeness(self) -> "Closeness":
         """Distances from cohort and control to equally many training and holdout records, in groups."""
-        n = min(len(self.train), len(self.holdout), MAX_TARGETS // 2)
+        n = min(len(self.train), len(self.holdout), MAX_COMPARED)
         bases = [split(sampled(records, n, self._rng), self._rng) for records in (self.train, self.holdout)]
-        places = [sampled(r, MAX_TARGETS // 2, self._rng) for r in (self.cohort_at_size, self.control_at_size)]
+        places = [sampled(r, MAX_COMPARED, self._rng) for r in (self.cohort_at_size, self.control_at_size)]
         near = [[nearest_in_groups(place, base) for base in bases] for place in places]
         return Closeness(*near[0], *near[1])
+
+    @property
+    def targets_note(self) -> str | None:
+        if max(len(self.train), len(self.holdout)) <= MAX_TARGETS:
+            return None
+        return f"on at most {MAX_TARGETS:,} random training patients and {MAX_TARGETS:,} others"
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,17 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackSets, Closeness, Roles, certain
+from worker.engine.metrics.attacks import GAIN_BOUNDS, MAX_COMPARED, AttackSets, Closeness, Roles, certain
 from worker.engine.metrics.groups import N_GROUPS, around
 from worker.engine.metrics.measurement import Bounds
 
 BOUNDS: Bounds = (0.0, 1.0)
 Statistic = Callable[[NDArray[np.int32]], NDArray[np.float64]]  # (Q, G, 2) -> (Q,)
+# each can fail a cohort by itself, because the worst attack decides; passing both proves nothing
+ADVICE = (
+    "This counts by itself, even where the membership attacks find nothing. Train with more records or fewer passes "
+    "over them before you share a cohort."
+)
 
 
 def share_lower(to_train: NDArray[np.float64], to_holdout: NDArray[np.float64]) -> float:
@@ -29,13 +34,14 @@ def closer_roles(near: Closeness, statistic: Statistic, sets: AttackSets) -> Rol
     attack, control = shares(None)
     left = np.array([shares(group) for group in range(N_GROUPS)])  # (G, 2)
     n = len(near.cohort_to_train)
-    note = sets.size_note or (f"on {n} random records of each" if n < len(sets.cohort) else None)
-    return Roles(
-        around(attack, left[:, 0].tolist(), BOUNDS, n, note),
+    larger = max(min(len(sets.cohort), len(sets.control)), min(len(sets.train), len(sets.holdout))) > MAX_COMPARED
+    roles = Roles(
+        around(attack, left[:, 0].tolist(), BOUNDS, n, sets.size_note),
         around(control, left[:, 1].tolist(), BOUNDS, n),
         certain(0.5, note="a record is as likely to be closer to either"),
         around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n),
     )
+    return roles.noting(f"on at most {MAX_COMPARED:,} random records of each set" if larger else None)
 
 
 def _without(near: NDArray[np.int32], group: int | None) -> NDArray[np.int32]:

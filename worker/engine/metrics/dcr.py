@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
-from worker.engine.metrics.closer import closer_roles
+from worker.engine.metrics.closer import ADVICE, closer_roles
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.verdicts import by_gain
 
@@ -33,15 +33,14 @@ DCR = AttackMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic records that lie closer to a training patient than to an equally large group of "
-    "other "
-    "patients (a half is ideal; passing this alone proves nothing).",
+    "other patients (a half is ideal; passing this alone proves nothing).",
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),
     words=Words(
         good="Synthetic records are as close to other people as to the training patients.",
         caution="Synthetic records may lie slightly closer to the training patients than to other people.",
         fail="Synthetic records lie clearly closer to the training patients than to other people.",
         unsure="There are too few records to rule out that synthetic records lie closer to the training patients.",
-        advice="See the membership attacks: they decide whether this can be exploited.",
+        advice=ADVICE,
     ),
     measure=measure,
 )

@@ -35,7 +35,7 @@ def measure(log_loss: LogLoss | str, test: Records, train: Records, rng: np.rand
         missing = Measurement(absent=log_loss)
         return Result(HELD_OUT_ELBO, missing, no_floor, missing)
     unseen = sampled(test, MAX_RECORDS, rng)
-    note = None if len(unseen) == len(test) else f"on {MAX_RECORDS} random test records"
+    note = None if len(unseen) == len(test) else f"on {MAX_RECORDS:,} random test records"
     value, independent = (
         Measurement.within(BOUNDS, nats, nats - Z * error, nats + Z * error, note=note)
         for nats, error in (log_loss(unseen), independent_log_loss(train.prevalence(), unseen))
@@ -48,9 +48,8 @@ HELD_OUT_ELBO = Metric(
     family="fidelity",
     direction="lower",
     bounds=BOUNDS,
-    meaning="How many nats of surprise a real, unseen record is to the model; fewer is better, and every 0.7 fewer "
-    "means "
-    "that the model finds the record twice as likely.",
+    meaning="How much a real, unseen record surprises the model, counted in nats: 0.7 nats fewer mean that the model "
+    "finds the record twice as likely.",
     rule=near_yardstick("independent", "lower", Limits(good=0.0, sure=1.0, fail=1.0)),
     words=Words(
         good="The model finds unseen patients at least as likely as their separate codes are.",

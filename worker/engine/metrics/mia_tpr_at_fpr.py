@@ -51,7 +51,7 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
         for role, cohort in (("attack", sets.cohort), ("control", sets.control))
     }
     drawn = [[rng.integers(0, len(each), len(each)) for each in targets] for _ in range(N_BOOTSTRAPS)]
-    by_rate = {rate: _at(rate, scores, drawn, len(sets.cohort)) for rate in RATES}
+    by_rate = {rate: _at(rate, scores, drawn, len(sets.cohort), sets.targets_note) for rate in RATES}
     strict = by_rate[RATES[1]]
     if strict is None:
         strict = Roles.missing(f"{RATES[1]:.1%} of the holdout records is less than one record")
@@ -67,6 +67,7 @@ def _at(
     scores: dict[str, list[NDArray[np.float64]]],
     drawn: list[list[NDArray[np.int64]]],
     n_used: int,
+    note: str | None,
 ) -> Roles | None:
     if len(scores["attack"][1]) * rate < 1:
         return None
@@ -75,12 +76,13 @@ def _at(
         role: np.array([tpr_at_fpr(pair[0][m], pair[1][o], rate) for m, o in drawn]) for role, pair in scores.items()
     }
     gain = value["attack"] - value["control"]
-    return Roles(
+    roles = Roles(
         bootstrapped(value["attack"], draws["attack"], BOUNDS, n_used),
         bootstrapped(value["control"], draws["control"], BOUNDS, n_used),
         certain(rate, note="naming people at random"),
         bootstrapped(gain, draws["attack"] - draws["control"], GAIN_BOUNDS, n_used),
     )
+    return roles.noting(note)
 
 
 def _too_few() -> Roles:
@@ -93,8 +95,7 @@ MIA_TPR_AT_FPR = AttackMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "
-    "as "
-    "members (1 % is chance).",
+    "as members (1 % is chance).",
     rule=by_gain(caution_above=0.005, fail_above=0.02, unsure_above=0.1),
     words=Words(
         good="A careful attacker can name no more training patients than by chance.",

@@ -53,7 +53,8 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
             certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
             around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
-    return AttackResult(MIR, by_ratio["balanced"], {"at the natural ratio": by_ratio["natural"]})
+    balanced, natural = (by_ratio[name].noting(sets.targets_note) for name in ("balanced", "natural"))
+    return AttackResult(MIR, balanced, {"at the natural ratio": natural})
 
 
 def _near(targets: Records, groups: list[Records]) -> NDArray[np.bool_]:
@@ -77,8 +78,8 @@ MIR = AttackMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among "
-    "those "
-    "the model learned from, by looking for a nearly equal synthetic record.",
+    "those the model learned from, by looking for a nearly equal synthetic record (F1 score: 1 if all training "
+    "patients are recognised and nobody else, 0 if none is).",
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.15),
     words=Words(
         good="Looking for nearly equal records tells nobody who was in the training data: it works no better than on "

@@ -83,7 +83,7 @@ def measure(
     # 0 then lies in the interval more often than the level says, not less.
     groups = np.arange(len(x))
     leave_outs = [discrepancy(np.delete(groups, g)) for g in groups]
-    note = f"measured on {max_records} random records of each larger set" if sampled else None
+    note = f"measured on {max_records:,} random records of each larger set" if sampled else None
     return around(discrepancy(groups), leave_outs, BOUNDS, min(len(cohort), max_records), note)
 
 

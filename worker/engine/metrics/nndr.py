@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
-from worker.engine.metrics.closer import closer_roles
+from worker.engine.metrics.closer import ADVICE, closer_roles
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.verdicts import by_gain
 
@@ -44,7 +44,7 @@ NNDR = AttackMetric(
         caution="Synthetic records may single out training patients slightly more than other people.",
         fail="Synthetic records clearly single out training patients.",
         unsure="There are too few records to rule out that synthetic records single out training patients.",
-        advice="See the membership attacks: they decide whether this can be exploited.",
+        advice=ADVICE,
     ),
     measure=measure,
 )

@@ -21,6 +21,7 @@ BOOTSTRAP_SHARE = 0.8
 SMALLEST_CLASS = 11  # fewer patients with (or without) the code are neither a test nor to be told
 TRAININGS_AT_A_TIME = 2
 AUGMENTED = 5000  # real records to start from, and records that are added
+NO_MORE_REAL = "the training set is too small: there are no more real records to add"
 
 UTILITY: tuple[Metric, ...] = (AUROC, AUPRC)
 AREAS: dict[str, Callable[[Curve], float]] = {"auroc": auroc, "auprc": auprc}
@@ -48,6 +49,8 @@ class Augmentation:
 
     label: Label
     arms: Mapping[str, Mapping[str, Measurement]]  # arm -> metric -> measurement
+    start: int  # real records that every arm has
+    added: Mapping[str, int]  # arm -> records added to them, where there are any
 
 
 def predict_label(
@@ -82,13 +85,17 @@ def augment_label(
     is an arm for which there are no records."""
     order = rng.permutation(len(train))
     start, more = train.take(order[:AUGMENTED]), train.take(order[AUGMENTED : 2 * AUGMENTED])
-    arms: dict[str, Records | None] = {"real": start, "real + real": Records.concatenate([start, more])}
+    added: dict[str, Records | None] = {"real + real": more if len(more) >= SMALLEST_CLASS else None}
     for name, records in synthetic.items():
-        arms[name] = None if records is None else Records.concatenate([start, sampled(records, AUGMENTED, rng)])
-    there = {name: each for name, each in arms.items() if each is not None}
-    trial = Trial.of(label, there, test, rng, fit)
-    missing = _absent("this report has no such records")
-    return Augmentation(label, {name: trial.areas(name) if name in there else missing for name in arms})
+        added[name] = None if records is None else sampled(records, AUGMENTED, rng)
+    there = {name: each for name, each in added.items() if each is not None}
+    trains = {name: Records.concatenate([start, each]) for name, each in there.items()}
+    trial = Trial.of(label, {"real": start, **trains}, test, rng, fit)
+    arms = {"real": trial.areas("real")}
+    for name in added:
+        why = NO_MORE_REAL if name == "real + real" else "this report has no such records"
+        arms[name] = trial.areas(name) if name in there else _absent(why)
+    return Augmentation(label, arms, len(start), {name: len(each) for name, each in there.items()})
 
 
 def measurable(label: Label, sets: Sequence[Records]) -> str | None:
