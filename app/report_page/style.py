@@ -67,8 +67,9 @@ th, td { padding: .4rem .6rem; border-bottom: 1px solid var(--line); text-align:
 thead th { font-weight: 600; border-bottom: 2px solid var(--line); white-space: nowrap }
 tbody th { font-weight: 500; min-width: 12rem } td.number, th.number { text-align: right; white-space: nowrap }
 td small, th small { display: block; color: var(--soft); font-weight: 400 } td.number small { white-space: nowrap }
-@media (max-width: 40rem) { main { padding: 1rem .9rem 3rem } body { font-size: 15px } h1 { font-size: 1.35rem }
-  thead th, thead th.number { white-space: normal; vertical-align: bottom } th, td { padding: .4rem .35rem }
+@media screen and (max-width: 40rem) { main { padding: 1rem .9rem 3rem } body { font-size: 15px }
+  h1 { font-size: 1.35rem } table { font-size: .85rem } th, td { padding: .4rem .3rem }
+  thead th, thead th.number { white-space: normal; vertical-align: bottom }
   tbody th { min-width: 7rem } .metrics tbody th { min-width: 11rem } }
 @media print { :root { --ink: #000; --soft: #333; --line: #bbb; --back: #fff; --card: #fff; --grid: #ddd;
   --synthetic: #0b5cad; --real: #a34a06; --other: #666; --light: #c6c6c6; --good: #0c5a2f;

@@ -108,7 +108,7 @@ def sizes(pictures: Pictures) -> str:
 
 def guided(pictures: Pictures) -> str:
     """The figures of the pictures of a conditioned cohort."""
-    head = [("code", False), ("real", True), ("unconditional synthetic", True), ("this cohort", True)]
+    head = [("code", False), ("real", True), ("unconditional", True), ("this cohort", True)]
     drawn = []
     for asked, caption in (
         (True, "Codes asked for: share of all real records, and of synthetic ones without and with the condition"),

@@ -53,8 +53,8 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
             certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
             around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
-    balanced, natural = (by_ratio[name].noting(sets.targets_note) for name in ("balanced", "natural"))
-    return AttackResult(MIR, balanced, {"at the natural ratio": natural})
+    told = {name: roles.noting(sets.targets_note) for name, roles in by_ratio.items()}
+    return AttackResult(MIR, told["balanced"], {"at the natural ratio": told["natural"]})
 
 
 def _near(targets: Records, groups: list[Records]) -> NDArray[np.bool_]:
