@@ -22,7 +22,7 @@ serve: setup ## start everything on http://127.0.0.1:8000 and keep running
 	$(BIN)/ehr-d3pm serve
 
 test: setup ## run the tests, two files at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .

@@ -101,7 +101,7 @@ def test_held_out_elbo_beside_independent_codes() -> None:
     assert better.verdict is not None and better.verdict.level == "good"
     worse = held_out_elbo.measure(lambda _: (90.0, 0.1), real["test"], real["train"], np.random.default_rng(0))
     assert worse.verdict is not None and worse.verdict.level == "fail"
-    unknown = held_out_elbo.measure(None, real["test"], real["train"], np.random.default_rng(0))
+    unknown = held_out_elbo.measure("no likelihood", real["test"], real["train"], np.random.default_rng(0))
     assert unknown.value.absent is not None and unknown.verdict is None
 
 
