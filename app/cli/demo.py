@@ -48,7 +48,7 @@ class WatchfulClient(Client):
 def demo(
     data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
     records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
-    epochs: Annotated[int, typer.Option(help="passes over them")] = 10,
+    epochs: Annotated[int, typer.Option(help="passes over them")] = 20,
     cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 3_000,
     code: Annotated[str, typer.Option(help="the rare code to ask for (default: cystic fibrosis)")] = RARE_CODE,
 ) -> None:

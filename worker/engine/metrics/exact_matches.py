@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackMetric, AttackResult, AttackSets, Roles, certain
@@ -34,15 +35,19 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     size = min(len(sets.train), len(sets.holdout))
     order = rng.permutation(len(sets.train))
     parts = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
-    in_parts = np.array([_share_in(cohort, sets.train.take(part)) for part in parts])
-    holdout = sets.holdout.take(rng.choice(len(sets.holdout), size, replace=False))
-    attack, control = float(in_parts.mean()), _share_in(cohort, holdout)
+    in_part = np.array([_is_in(cohort, sets.train.take(part)) for part in parts])  # (P, n)
+    in_holdout = _is_in(cohort, sets.holdout.take(rng.choice(len(sets.holdout), size, replace=False)))
+    in_parts = in_part.mean(axis=1)
+    attack, control = float(in_parts.mean()), float(in_holdout.mean())
     z, n = float(stats.norm.ppf((1 + CONFIDENCE) / 2)), len(cohort)
     # between parts the real records differ, within one the synthetic records do; one count more keeps 0 uncertain
     spread = float(in_parts.std(ddof=1)) if len(parts) > 1 else 0.0
     of_attack = z * float(np.hypot(spread / np.sqrt(len(parts)), np.sqrt((attack + 1 / n) / n)))
     of_control = z * float(np.hypot(spread, np.sqrt((control + 1 / n) / n)))
-    gain, of_gain = len(parts) * (attack - control), len(parts) * float(np.hypot(of_attack, of_control))
+    # A record so short that it is in every set by chance is on both sides and adds no noise to their difference.
+    paired = float((in_part.mean(axis=0) - in_holdout).std()) / np.sqrt(n) + 1 / n
+    between = spread * np.sqrt(1 + 1 / len(parts))
+    gain, of_gain = len(parts) * (attack - control), len(parts) * z * float(np.hypot(between, paired))
     roles = Roles(
         Measurement.within(BOUNDS, attack, attack - of_attack, attack + of_attack, n),
         Measurement.within(BOUNDS, control, control - of_control, control + of_control, n),
@@ -54,9 +59,10 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     return AttackResult(EXACT_MATCHES, roles, {}, facts)
 
 
-def _share_in(cohort: list[bytes], real: Records) -> float:
+def _is_in(cohort: list[bytes], real: Records) -> NDArray[np.bool_]:
+    """Whether each of the cohort is one of the real records, (n,)."""
     there = set(keys(real))
-    return sum(key in there for key in cohort) / max(len(cohort), 1)
+    return np.array([key in there for key in cohort], dtype=bool)
 
 
 EXACT_MATCHES = AttackMetric(
