@@ -31,7 +31,7 @@ EVALUATIONS = 0.05  # of the budget, for the held-out evaluations of ours; no ot
 LARGEST_AUTOMATIC_BATCH, SMALLEST_AUTOMATIC_BATCH = 512, 64
 PROBE_CALLS, PROBE_ROWS, PROBE_SHARE = 4, (4, 64, 1024), 0.01
 MEMORY_SHARE = 0.75  # of the machine's, for one training
-MEMORY_CALLS = 16  # of the network: every one needs the same memory
+FEW_CALLS = 16  # of the network: never too slow, and enough to see how much memory one needs
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def draw_within(
     """n records with the published number of network calls, or none if that would take longer than `seconds`."""
     request = SampleRequest(n, seed)
     calls = generator.steps_of(request)
-    if calls is not None and calls > PROBE_CALLS:
+    if calls is not None and calls > FEW_CALLS:
         rate = _calls_per_second(generator, seconds)
         if n * calls / rate > seconds:
             needed = _duration(n * calls / rate)
@@ -262,7 +262,7 @@ def drawing_peak_apart(folder: Path, name: str, n: int, calls: int | None) -> Ce
 
 def drawing_peak_here(folder: Path, name: str, n: int, calls: int | None) -> Cell:
     """The same in this process."""
-    steps = None if calls is None else min(calls, MEMORY_CALLS)
+    steps = None if calls is None else min(calls, FEW_CALLS)
     Store(folder).load_model(name).sample(SampleRequest(n, steps=steps))
     return {"peak_gib": _own_peak_gib()}
 

@@ -35,7 +35,7 @@ from worker.evaluation import labels_in
 
 SIMULATED = "simulated"
 HOLDOUT_SHARE = 0.05
-QUICK_MINUTES = 0.01
+QUICK_MINUTES, QUICK_DRAWING = 0.01, 0.1
 RESULTS = Path("docs/results")
 WORK = Path(tempfile.gettempdir()) / "ehr-d3pm-paper"
 # Seconds a cell takes, until one of its kind has been timed; training and sampling are bounded by the budget.
@@ -112,7 +112,7 @@ def _bench(arguments: argparse.Namespace) -> Bench:
     # A quick look shall see that it runs, so it finds nothing done.
     work = arguments.work or (Path(tempfile.mkdtemp(prefix="ehr-d3pm-paper-")) if quick else WORK)
     store = Store.of(work, data, minutes, arguments.seed, quick)
-    drawing = minutes if quick else arguments.drawing
+    drawing = QUICK_DRAWING if quick else arguments.drawing
     return Bench(store, data, minutes, arguments.seed, quick, lambda: _load(arguments.data, quick), drawing)
 
 
