@@ -12,7 +12,9 @@ from model_store.errors import ConflictError, UnevaluatedError, WithheldError
 from model_store.repositories.cohorts import CohortRepository
 from model_store.tables import Job, Release, Report
 
-HOW = "Someone with the scope 'admin' can release it: POST /cohorts/{id}/release."
+
+def _how(cohort_id: str) -> str:
+    return f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
 
 
 class WithholdingRepository:
@@ -30,7 +32,9 @@ class WithholdingRepository:
             against = against.where(Report.created_at > released)
         found = self.session.execute(against.order_by(Report.created_at.desc()).limit(1)).one_or_none()
         if found is not None:
-            raise WithheldError(f"The cohort is withheld. {found.withholds} See GET /reports/{found.job_id}. {HOW}")
+            raise WithheldError(
+                f"The cohort is withheld. {found.withholds} See GET /reports/{found.job_id}. {_how(cohort_id)}"
+            )
         if released is None:
             self._check_evaluation(cohort_id)
 
@@ -73,7 +77,7 @@ class WithholdingRepository:
         if job is not None and job.state in ("queued", "running"):
             raise UnevaluatedError(f"The cohort is still being evaluated: see GET /jobs/{evaluation}.")
         raise WithheldError(
-            f"The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). {HOW}"
+            f"The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). {_how(cohort_id)}"
         )
 
     def _released_at(self, cohort_id: str) -> float | None:
