@@ -77,7 +77,8 @@ class WithholdingRepository:
         if job is not None and job.state in ("queued", "running"):
             raise UnevaluatedError(f"The cohort is still being evaluated: see GET /jobs/{evaluation}.")
         raise WithheldError(
-            "The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). " + _how(cohort_id)
+            "The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). "
+            f"{_how(cohort_id)}"
         )
 
     def _released_at(self, cohort_id: str) -> float | None:
