@@ -103,22 +103,23 @@ def test_patients_are_numbered(tmp_path: Path) -> None:
 SECRET = "Patient-Zero"
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", DataError),
-        (b"record_id,code\n", DataError),
-        (f"{SECRET},A\n".encode(), DataError),
-        (b"record_id,code,code\n1,A,B\n", DataError),
-        (b"record_id,code\n1,\xff\xfe\n", DataError),
-        (gzip.compress(b"record_id,code\n1,A\n" * 1000)[:-20], DataError),
-        (gzip.compress(b"record_id,code\n" + b"1,A\n" * 2_000_000), TooLargeError),
-        (b"PAR1" + SECRET.encode() * 10, DataError),
-        (b"\x00\x01\x02" + SECRET.encode(), DataError),
-        (b"record_id,code\n" + b"1,A\n" * 100_001, TooLargeError),
-    ],
-)
-def test_what_cannot_be_read_is_refused_without_quoting_it(data: bytes, error: type[Exception], tmp_path: Path) -> None:
+REFUSED: dict[str, tuple[bytes, type[Exception]]] = {
+    "empty": (b"", DataError),
+    "only a header": (b"record_id,code\n", DataError),
+    "no header": (f"{SECRET},A\n".encode(), DataError),
+    "a column twice": (b"record_id,code,code\n1,A,B\n", DataError),
+    "not text": (b"record_id,code\n1,\xff\xfe\n", DataError),
+    "cut short": (gzip.compress(b"record_id,code\n1,A\n" * 1000)[:-20], DataError),
+    "too large unpacked": (gzip.compress(b"record_id,code\n" + b"1,A\n" * 2_000_000), TooLargeError),
+    "says parquet": (b"PAR1" + SECRET.encode() * 10, DataError),
+    "binary": (b"\x00\x01\x02" + SECRET.encode(), DataError),
+    "too many rows": (b"record_id,code\n" + b"1,A\n" * 100_001, TooLargeError),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_read_is_refused_without_quoting_it(what: str, tmp_path: Path) -> None:
+    data, error = REFUSED[what]
     with pytest.raises(error) as caught:
         read(data, tmp_path)
     assert SECRET not in str(caught.value)
