@@ -159,9 +159,15 @@ class TwoStateNoise(Noise):
 
     def present_probability(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor) -> Tensor:
         """p(x_u = 1 | x_t), the mixture posterior's one number for each code, (B, N) float64."""
-        given_absent, _ = self._present_given(0, x_t, t, u)
-        given_present, _ = self._present_given(1, x_t, t, u)
-        return given_absent + torch.sigmoid(logits.double()) * (given_present - given_absent)
+        on = x_t == PRESENT
+
+        def given(x_0: int, state: int) -> Tensor:
+            # Sampling has one t for all records: this is a row then, not a table of as many rows as x_t.
+            return self._present_given(x_0, torch.full_like(x_t[:1], state), t, u)[0]
+
+        if_absent = torch.where(on, given(0, PRESENT), given(0, ABSENT))
+        gap = torch.where(on, given(1, PRESENT) - given(0, PRESENT), given(1, ABSENT) - given(0, ABSENT))
+        return if_absent + torch.sigmoid(logits.double()) * gap
 
     def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
         p_on = self.present_probability(logits, x_t, t, u)
