@@ -16,11 +16,11 @@ SMALL = 1e-3  # below, a figure is told as a power of ten
 FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
     "fidelity": (
         "fidelity",
-        {"value": "synthetic", "floor": "best possible", "independent": "independent codes"},
+        {"value": "synthetic", "floor": "real records", "independent": "independent codes"},
     ),
     "conditional": (
         "condition",
-        {"value": "synthetic", "floor": "best possible", "unconditional": "codes written in"},
+        {"value": "synthetic", "floor": "real records", "unconditional": "codes written in"},
     ),
     "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"}),
     "privacy": ("privacy", {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain"}),

@@ -123,9 +123,10 @@ def _footer(report: Report) -> str:
     times = ", ".join(f"{escape(name)} {seconds:.1f} s" for name, seconds in slowest if seconds >= 0.05)
     return (
         "<h2>How to read this</h2>"
-        "<p>Every figure stands beside yardsticks measured in the same way at the same size. <b>Best possible</b> is "
-        "real records in the synthetic ones' place: no generator can beat sampling noise. <b>Independent codes</b> is "
-        "what knowing only how common each code is would give. For attacks, <b>control</b> puts other people's real "
+        "<p>Every figure stands beside yardsticks measured in the same way at the same size. <b>Real records</b> "
+        "puts training records in the synthetic ones' place: what is left is chance. <b>Independent codes</b> is "
+        "what knowing only how common each code is would give, <b>codes written in</b> ordinary synthetic records to "
+        "which the asked codes were added. For attacks, <b>control</b> puts other people's real "
         "records in the cohort's place; the risk is the <b>gain</b> of the attack over it. Small figures below a value "
         "are its 95 % interval.</p>"
         f"<p>Small cells: {escape(report.small_cells)}; figures from which one could be worked out are left out or "

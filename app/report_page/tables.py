@@ -18,9 +18,13 @@ from app.report_page.text import (
 from model_store.reports import AugmentationReport, CodeRow, FamilyReport, GroupRow, Pictures, Report
 
 COLUMNS = {
-    "fidelity": {"value": "synthetic", "floor": "best possible", "independent": "independent codes"},
+    "fidelity": {"value": "synthetic", "floor": "real records", "independent": "independent codes"},
     "utility": {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"},
-    "conditional": {"value": "synthetic", "floor": "best possible", "unconditional": "unconditional, codes written in"},
+    "conditional": {
+        "value": "synthetic",
+        "floor": "real records",
+        "unconditional": "codes written in",
+    },
     "privacy": {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain over control"},
 }
 METRICS = {
@@ -37,7 +41,7 @@ METRICS = {
     "slice_prevalence_l1": "Frequencies of other codes",
     "slice_cmd": "Links between codes",
     "slice_mcad": "Codes per record",
-    "ess": "Effective sample size",
+    "ess": "Records it is worth, by weight",
     "mir": "Membership, by nearly equal records (F1)",
     "mia_tpr_at_fpr": "Membership, careful attacker",
     "air": "Inferring other codes (F1)",
@@ -48,10 +52,10 @@ METRICS = {
 FACTS = {
     "known": "codes the attacker knows",
     "identical_to_train": "synthetic records identical to any training record",
-    "identical_to_holdout": "to any holdout record",
-    "median_to_train": "median to training records",
-    "median_to_holdout": "to holdout records",
-    "median_control_to_train": "control to training records",
+    "identical_to_holdout": "to any record held back from training",
+    "median_to_train": "median for training records",
+    "median_to_holdout": "for records held back from training",
+    "median_control_to_train": "for training records with the control",
 }
 AREAS = {"auroc": "AUROC", "auprc": "AUPRC"}
 
@@ -63,10 +67,11 @@ def metrics(name: str, title: str, family: FamilyReport) -> str:
     columns = COLUMNS["privacy" if name == "slice_privacy" else name]
     rows = []
     for key, metric in family.metrics.items():
-        better = "higher is better" if metric.direction == "higher" else "lower is better"
+        better = "Higher is better" if metric.direction == "higher" else "Lower is better"
         metric_title = METRICS.get(metric.name, metric.name) + (f": {metric.label}" if metric.label else "")
         reasons = {figure.absent for figure in metric.figures.values() if figure.absent}
-        below = f"{metric.meaning} {metric.name}, {better}. {' '.join(f'Not measured: {r}.' for r in sorted(reasons))}"
+        unmeasured = " ".join(f"Not measured: {reason}." for reason in sorted(reasons))
+        below = f"{metric.meaning} {better} (in the JSON: {metric.name}). {unmeasured}"
         path = f"{name}.metrics.{key}.figures"
         cells = "".join(figure_cell(f"{path}.{role}", metric.figures.get(role)) for role in columns)
         facts = _facts(f"{name}.metrics.{key}.facts", metric.facts)

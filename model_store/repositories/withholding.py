@@ -2,19 +2,32 @@
 
 A report whose privacy verdict is `fail` withholds its cohort, and so does an evaluation that was asked for and has not
 given a report. Someone with the scope `admin` may release it; a report that fails after the release withholds it again.
-A good report does not undo a bad one: else one would only have to evaluate until chance helps.
+A good report does not undo a bad one: else one would only have to evaluate until chance helps. Nor does asking for the
+same records again in smaller numbers: what withholds a cohort withholds every other that one model has drawn with the
+same seed and the same conditions, because the records of the smaller are among those of the larger.
 """
 
-from sqlalchemy import func, select
+from typing import Any
+
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from model_store.errors import ConflictError, UnevaluatedError, WithheldError
 from model_store.repositories.cohorts import CohortRepository
-from model_store.tables import Job, Release, Report
+from model_store.tables import Cohort, Job, Release, Report
 
 
 def _how(cohort_id: str) -> str:
     return f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
+
+
+def _asked(payload: dict[str, Any]) -> tuple[Any, ...]:
+    """What decides on the records of a cohort, except how many there are."""
+    conditions = payload.get("conditions") or {}
+    codes = [sorted(conditions.get(name) or []) for name in ("all_of", "none_of")]
+    groups = sorted(sorted(group) for group in conditions.get("any_of") or [])
+    targets = sorted((sorted(target["codes"]), target["share"]) for target in payload.get("targets") or [])
+    return payload.get("seed", 0), codes, groups, targets
 
 
 class WithholdingRepository:
@@ -23,20 +36,41 @@ class WithholdingRepository:
 
     def check(self, owner: str, cohort_id: str) -> None:
         """WithheldError or UnevaluatedError if the owner's cohort may not leave; NotFoundError if there is none."""
-        CohortRepository(self.session).get(owner, cohort_id)
+        cohort = CohortRepository(self.session).get(owner, cohort_id)
         released = self._released_at(cohort_id)
-        against = select(Report.job_id, Report.withholds).where(
+        for same in [cohort_id, *self._same_records(cohort)]:
+            found = self._against(same, max(filter(None, (released, self._released_at(same))), default=None))
+            if found is not None:
+                whose = "" if same == cohort_id else f"The cohort {same} has the same records. "
+                raise WithheldError(
+                    f"The cohort is withheld. {whose}{found.withholds} See GET /reports/{found.job_id}. "
+                    f"{_how(cohort_id)}"
+                )
+        if released is None:
+            self._check_evaluation(cohort_id)
+
+    def _against(self, cohort_id: str, released: float | None) -> Row[tuple[str, str | None]] | None:
+        """The newest report that withholds a cohort and that no release has answered."""
+        query = select(Report.job_id, Report.withholds).where(
             Report.cohort_job_id == cohort_id, Report.withholds.is_not(None)
         )
         if released is not None:
-            against = against.where(Report.created_at > released)
-        found = self.session.execute(against.order_by(Report.created_at.desc()).limit(1)).one_or_none()
-        if found is not None:
-            raise WithheldError(
-                f"The cohort is withheld. {found.withholds} See GET /reports/{found.job_id}. {_how(cohort_id)}"
-            )
-        if released is None:
-            self._check_evaluation(cohort_id)
+            query = query.where(Report.created_at > released)
+        return self.session.execute(query.order_by(Report.created_at.desc()).limit(1)).one_or_none()
+
+    def _same_records(self, cohort: Cohort) -> list[str]:
+        """Other cohorts with a report that withholds them, drawn by the same model for the same request."""
+        made_by = self.session.get(Job, cohort.job_id)
+        if made_by is None:
+            return []
+        withheld = select(Report.cohort_job_id).where(Report.withholds.is_not(None))
+        others = (
+            select(Job)
+            .join(Cohort, Cohort.job_id == Job.id)
+            .where(Cohort.model_id == cohort.model_id, Cohort.job_id != cohort.job_id, Cohort.job_id.in_(withheld))
+        )
+        asked = _asked(made_by.payload)
+        return [job.id for job in self.session.scalars(others) if _asked(job.payload) == asked]
 
     def check_part(self, owner: str, job: Job) -> None:
         """The same for a part of a cohort that may not be finished: asked to be evaluated, it must have been."""

@@ -130,8 +130,8 @@ def test_between_yardsticks() -> None:
 def test_other_rules() -> None:
     gain = by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.2)
     assert [gain({"gain": Measurement(v, low, high)}) for v, low, high in (
-        (0.0, -0.1, 0.1), (0.03, 0.02, 0.04), (0.1, 0.06, 0.2), (0.0, -0.5, 0.5)
-    )] == ["good", "caution", "fail", "unsure"]  # fmt: skip
+        (0.0, -0.1, 0.1), (0.03, 0.02, 0.04), (0.1, 0.06, 0.2), (0.0, -0.5, 0.5), (0.1, 0.005, 0.19)
+    )] == ["good", "caution", "fail", "unsure", "unsure"]  # fmt: skip
     near = near_yardstick("real", "higher", Limits(good=0.03, sure=0.06, fail=0.1))
     assert [near({"value": at(v, 0.001), "real": at(0.9, 0.001)}) for v in (0.95, 0.88, 0.85, 0.7)] == [
         "good", "good", "caution", "fail",

@@ -1,5 +1,7 @@
 """Utility: areas against scikit-learn, the classifier as metrics.md defines it, and what it is compared with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -169,12 +171,17 @@ def test_augmentation_adds_no_real_records_where_there_are_none(diabetes: Label)
 
 def test_one_class_is_absent_with_its_reason(diabetes: Label) -> None:
     real = real_sets()
-    nobody = Records.from_sets([{0}] * 100, len(vocabulary()))
+    nobody = Records.from_sets([{0}] * 1500, len(vocabulary()))
     reason = measurable(diabetes, [nobody, real["test"]])
     assert reason is not None and "fewer than 11" in reason
     result = predict_label(diabetes, nobody, real["test"], real["train"], np.random.default_rng(0))
     assert result.measured["auroc"]["value"].absent == reason
-    assert result.verdict(UTILITY[0]) is None
+    for metric in UTILITY:  # real records teach it: a cohort that cannot has lost it, unless it is too small to have it
+        lost, tiny = (replace(result, expected=n).verdict(metric) for n in (22.0, 21.9))
+        assert lost is not None and lost.level == "fail" and diabetes.name in lost.reason
+        assert tiny is not None and tiny.level == "caution"
+    untaught = {"auroc": {role: result.measured["auroc"]["value"] for role in ("value", "real", "shortfall")}}
+    assert replace(result, measured=untaught).verdict(UTILITY[0]) is None
 
 
 def test_a_machine_without_openmp_is_told_so(monkeypatch: pytest.MonkeyPatch, diabetes: Label) -> None:

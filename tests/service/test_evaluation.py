@@ -79,7 +79,9 @@ def test_a_conditioned_cohort_is_compared_with_patients_who_have_it() -> None:
     (asked,) = (bar for bar in report.pictures.guided if bar.asked)
     assert asked.code == "ICD10CM:E11" and asked.guided == 1 and asked.description == "Type 2 diabetes mellitus"
     assert asked.real is not None and asked.unconditional is not None and asked.unconditional < 0.5
-    assert report.slice_privacy.metrics or report.slice_privacy.absent
+    for metric in PRIVACY:
+        attack = report.slice_privacy.metrics[metric.name]
+        assert attack.verdict is not None and (attack.figures["gain"].value is None) == (metric.name == "exact_matches")
     assert {f"slice {m.name}" for m in PRIVACY} <= set(report.seconds)
 
 
@@ -132,6 +134,14 @@ def test_data_that_must_not_be_attacked_is_not(monkeypatch: pytest.MonkeyPatch) 
         verdict = privacy_verdict(report.families)
         assert (verdict.level if verdict is not None else None) == level
         assert level is not None or "privacy is not judged" in report.verdict.reason
+
+
+def test_an_attack_that_could_not_be_run_is_no_good_news() -> None:
+    """A careful attacker who is wrong about 1 in 100 cannot be played with 60 people who were not in the training."""
+    few = real_sets()["holdout"].take(np.arange(60))
+    report = report_on(subject(real_sets()["others"], **no_utility(), holdout=few), np.random.default_rng(0))
+    assert report.privacy.metrics["mia_tpr_at_fpr"].verdict is None
+    assert report.privacy.verdict is not None and report.privacy.verdict.level != "good"
 
 
 def test_patients_too_few_to_be_attacked_alone_are_no_good_news() -> None:
@@ -189,6 +199,9 @@ def test_another_vocabulary() -> None:
 
 def test_the_worst_family_is_named() -> None:
     families = small_report().families
-    assert overall_verdict({"privacy": families["privacy"]}).level == "good"
+    like = families["fidelity"].model_copy(update={"verdict": families["privacy"].verdict})
+    assert overall_verdict({"privacy": families["privacy"], "fidelity": like}).level == "good"
+    # that nobody is betrayed and all have the code does not make them like real patients
+    assert overall_verdict({"privacy": families["privacy"]}).level == "caution"
     absent = families["privacy"].model_copy(update={"verdict": None})
     assert overall_verdict({"privacy": absent}).level == "caution"

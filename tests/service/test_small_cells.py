@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_store.reports import Figure
+from model_store.reports import Asked, Figure
 from model_store.small_cells import large_bins, may_show, shown
 from model_store.vocabulary import Vocabulary
-from tests.reporting import DIABETES, real_sets, small_report, vocabulary
+from tests.reporting import DIABETES, IDS, real_sets, small_report, subject, vocabulary
+from worker.engine.conditions import Condition
+from worker.engine.metrics.measurement import CUT_TO_SIZE
 from worker.engine.records import Records
+from worker.evaluation import Subject, report_on
+from worker.evaluation.alike import too_alike
 from worker.evaluation.pictures import RealCounts, drill_down, pictures
-from worker.evaluation.telling import rounded, rounding_step
+from worker.evaluation.telling import NOT_TOLD, rounded, rounding_step
 
 SMALL = set(range(1, 11))
 
@@ -127,6 +131,65 @@ def test_no_size_of_a_slice_is_told_in_words_or_numbers() -> None:
     blind = body["slice_privacy"]["metrics"]["mir"]["variants"]["at the natural ratio"]["baseline"]["value"]
     ratio = blind / (2 - 2 * blind)  # of train to holdout, from which their sizes could be worked out
     assert ratio == pytest.approx(round(ratio, 1), rel=2e-3)
+
+
+def test_what_is_told_of_a_slice_does_not_depend_on_how_its_size_compares_with_the_cohorts() -> None:
+    """Cohorts of several sizes would tell the size to the patient: above it, some records do not enter."""
+    report = small_report(conditioned=True)
+    assert report.conditional is not None and report.slice_privacy is not None
+    for family in (report.fidelity, report.conditional, report.slice_privacy):
+        assert "cut to the size of the smaller" in family.against
+        figures = [each for metric in family.metrics.values() for each in metric.figures.values()]
+        assert figures and all(figure.n_used is None for figure in figures)
+        assert not any(CUT_TO_SIZE in (figure.note or "") for figure in figures)
+
+
+def test_a_cohort_of_one_record_does_not_tell_whether_a_patient_has_it() -> None:
+    """Whoever asks for enough codes can make every record the one they have thought of."""
+    thought_of, n_codes = [DIABETES, *vocabulary().codes[10:16]], len(vocabulary())
+    codes = [vocabulary().positions[code] for code in thought_of]
+    one = Records.from_sets([set(codes)], n_codes)
+    condition = Condition.of(n_codes, all_of=codes[:1])
+    told = []
+    for patients in (0, 1, 10):
+        train = Records.concatenate([real_sets()["train"], *[one] * patients])
+        asked = Asked(all_of=[DIABETES])
+        made = subject(Records.concatenate([one] * 200), condition=condition, asked=asked, train=train, labels=[])
+        report = report_on(made, np.random.default_rng(0))
+        assert report.slice_privacy is not None and report.privacy.verdict is not None
+        told.append((report.privacy, report.slice_privacy))
+    assert told[0] == told[1] == told[2] and told[0][0].verdict is not None and told[0][0].verdict.level == "fail"
+    common = Records.concatenate([real_sets()["train"], *[one] * 11])
+    assert not too_alike(Records.concatenate([one] * 200), common)  # what many patients have betrays nobody
+    assert not too_alike(Records.concatenate([one] * 10), real_sets()["train"])
+
+
+def test_with_chosen_codes_nothing_is_told_of_single_patients() -> None:
+    chosen, free = small_report(conditioned=True), small_report()
+    assert chosen.slice_privacy is not None
+    for family in (chosen.privacy, chosen.slice_privacy):
+        copies, closest = (family.metrics[name] for name in ("exact_matches", "dcr"))
+        assert all(figure.value is None and figure.absent == NOT_TOLD for figure in copies.figures.values())
+        assert copies.facts == closest.facts == {} and copies.verdict is not None
+        assert family.metrics["air"].facts  # how much the attacker knows is nobody's record
+    assert free.privacy.metrics["exact_matches"].facts and free.privacy.metrics["dcr"].facts
+
+
+def test_a_slice_with_one_free_code_is_not_told_to_the_patient() -> None:
+    """All codes but one are fixed: the summed difference of prevalences is that one's, a number over so many."""
+    names = Vocabulary(tuple(f"A:{i}" for i in range(12)))
+    condition = Condition.of(12, all_of=[0], none_of=range(2, 12))
+    other = [{0, 1, i} for i in range(2, 12)] * 3
+    sets = {name: Records.from_sets([{0}] * 57 + [{0, 1}] * 3 + other, 12) for name in ("train", "holdout", "test")}
+    cohort = Records.from_sets([{0}] * 300, 12)
+    asked = Asked(all_of=["A:0"])
+    made = Subject(cohort, names, **sets, ids=IDS, condition=condition, asked=asked, labels=[])
+    report = report_on(made, np.random.default_rng(0))
+    assert report.conditional is not None
+    told = report.conditional.metrics["slice_prevalence_l1"].figures["value"]
+    step = rounding_step(60)
+    assert told.value is not None and "rounded" in (told.note or "")
+    assert told.value / step == pytest.approx(round(told.value / step))
 
 
 def test_a_tiny_data_set_shows_nothing() -> None:

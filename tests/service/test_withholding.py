@@ -98,3 +98,44 @@ def test_a_report_on_other_data_hides_no_report_that_judges_privacy(shared_stand
     assert elsewhere.privacy is None and elsewhere.body["privacy"]["verdict"] is None
     with stand.database.read_scope() as session:
         assert ReportRepository(session).newest(OWNER, cohort_id).job_id == judging.job_id
+
+
+def test_other_peoples_data_that_may_not_be_attacked_says_nothing_of_a_cohort(shared_stand: Stand) -> None:
+    stand = shared_stand
+    _, cohort_id = cohort_of(stand)
+    judging = evaluated(stand, cohort_id)
+    theirs = stand.ingest(long_csv(900, n_codes=40, seed=1), **SHARES, may_be_attacked=False)
+    elsewhere = evaluated(stand, cohort_id, stand.succeed(theirs)["dataset_id"])
+    assert elsewhere.privacy is None
+    check(stand, cohort_id)
+    with stand.database.read_scope() as session:
+        assert ReportRepository(session).newest(OWNER, cohort_id).job_id == judging.job_id
+
+
+def test_a_second_upload_does_not_allow_what_the_first_forbids(shared_stand: Stand) -> None:
+    stand = shared_stand
+    _, cohort_id = cohort_of(stand, may_be_attacked=False)
+    again = stand.succeed(stand.ingest(DATA, **SHARES))["dataset_id"]
+    report = evaluated(stand, cohort_id, again)
+    assert report.body["own_data"] and report.body["privacy"]["metrics"] == {}
+
+
+def test_a_withheld_cohort_cannot_be_had_in_pieces(shared_stand: Stand) -> None:
+    """The first records of a larger cohort are those of a smaller one that was asked for in the same way."""
+    stand = shared_stand
+    dataset_id, cohort_id = cohort_of(stand)
+    with stand.database.read_scope() as session:
+        model_id = CohortRepository(session).get(OWNER, cohort_id).model_id
+    piece, other = (
+        stand.succeed(stand.generate(model_id, n=200, evaluate=False, seed=seed))["cohort_id"] for seed in (0, 1)
+    )
+    replace_by_copies(stand, dataset_id, cohort_id)
+    evaluated(stand, cohort_id)
+    check(stand, other)
+    with pytest.raises(WithheldError, match=f"{cohort_id} has the same records"):
+        check(stand, piece)
+    with stand.database.session_scope() as session:
+        WithholdingRepository(session).release(OWNER, piece, "looked at by hand", None)
+    check(stand, piece)
+    with pytest.raises(WithheldError):
+        check(stand, cohort_id)

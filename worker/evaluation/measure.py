@@ -15,7 +15,7 @@ from model_store.reports import (
     Pictures,
     Report,
 )
-from model_store.small_cells import rounded, to_step
+from model_store.small_cells import SMALLEST_SHOWN, rounded, to_step
 from worker.engine.conditions import Condition
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
@@ -28,14 +28,24 @@ from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
 from worker.engine.metrics.utility import UTILITY, augment_label, measurable, predict_label
 from worker.engine.records import Records
+from worker.evaluation.alike import too_alike
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
 from worker.evaluation.subject import Stopwatch, Subject, Watch
 from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
-from worker.evaluation.verdicts import CRASHED, FORBIDDEN, TOO_FEW, family_verdict, overall_verdict
+from worker.evaluation.verdicts import (
+    CRASHED,
+    FORBIDDEN,
+    PARTLY,
+    TOO_ALIKE,
+    TOO_FEW,
+    family_verdict,
+    overall_verdict,
+)
 
 log = logging.getLogger(__name__)
 REFERENCE_RECORDS = 5000  # unconditional records drawn beside a conditioned cohort
 GUIDED, UNGUIDED = "real + guided synthetic", "real + unconditional synthetic"
+CUT = "; the larger side is cut to the size of the smaller one"
 NOT_ITS_DATA = "not measured, because the model has learned from other data; its report there judges privacy"
 
 
@@ -97,13 +107,15 @@ def _reference(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> 
 
 def _fidelity(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> FamilyReport:
     test, train, synth = (subject.inside(each) for each in (subject.test, subject.train, subject.cohort))
-    against = "real test records" if subject.condition is None else "real test records that satisfy the condition"
+    against = "real test records"
+    if subject.condition is not None:
+        against += f" that satisfy the condition{CUT}"
     if subject.targets:
         against += " as they are: shares that were asked for count as differences"
     if subject.condition is not None and min(len(test), len(train)) < SMALLEST_SLICE:
         reason = f"fewer than {SMALLEST_SLICE} real records of the train or test split satisfy the condition"
         return FamilyReport(against=against, absent=reason)
-    n = len(subject.cohort)
+    n = len(subject.cohort) if subject.condition is None else None
     metric_rng, elbo_rng = rng.spawn(2)
     following = dict(pairwise(metric.name for metric in FIDELITY))
 
@@ -228,32 +240,40 @@ def _conditional(
         subject.cohort, subject.condition, unseen, reference, rng, effective=subject.effective, before=clock.begin
     )
     clock.end()
-    half = len(subject.inside(unseen)) // 2
+    inside = subject.inside(unseen)
+    few = _codes_that_vary(subject.inside(subject.cohort), inside) < SMALLEST_SHOWN
     told = {
-        name: told_metric(result.metric, result.measured, result.verdict, len(subject.cohort), half)
+        name: told_metric(result.metric, result.measured, result.verdict, None, len(inside) // 2, few_unknowns=few)
         for name, result in results.items()
     }
-    against = "unseen real records that satisfy the condition, halved"
+    against = f"unseen real records that satisfy the condition, halved{CUT}"
     return FamilyReport(against=against, metrics=told, verdict=family_verdict(told.values()))
+
+
+def _codes_that_vary(*sets: Records) -> int:
+    """How many codes some records of any set have and others do not."""
+    counts = [np.bincount(records.indices, minlength=records.n_codes) for records in sets]
+    varying = [(there > 0) & (there < len(records)) for there, records in zip(counts, sets, strict=True)]
+    return int(np.logical_or.reduce(varying).sum())
 
 
 def _privacy(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> FamilyReport:
     against = "unseen real records in the cohort's place (the control)"
-    if not subject.attack:
-        return FamilyReport(against=against, absent="the terms of this data forbid attacks", verdict=FORBIDDEN)
     if not subject.own_data:
         return FamilyReport(against=against, absent=NOT_ITS_DATA)
+    if not subject.attack:
+        return FamilyReport(against=against, absent="the terms of this data forbid attacks", verdict=FORBIDDEN)
     sets = (subject.cohort, subject.train, subject.holdout, subject.test)
-    return _attacked(sets, rng, clock.begin, clock, against)
+    return _attacked(subject, sets, rng, clock.begin, clock, against)
 
 
 def _slice_privacy(subject: Subject, rng: np.random.Generator, clock: Stopwatch) -> FamilyReport | None:
     """The attacks on the patients who satisfy the condition: the ones a conditioned cohort is about."""
     if subject.condition is None or not subject.attack or not subject.own_data:
         return None
-    against = "unseen real records that satisfy the condition in the cohort's place"
+    against = f"unseen real records that satisfy the condition in the cohort's place{CUT}"
     sets = (subject.cohort, *(subject.inside(each) for each in (subject.train, subject.holdout, subject.test)))
-    family = _attacked(sets, rng, lambda name: clock.begin(f"slice {name}"), clock, against)
+    family = _attacked(subject, sets, rng, lambda name: clock.begin(f"slice {name}"), clock, against)
     if family.absent is None and all(metric.verdict is None for metric in family.metrics.values()):
         reason = family.metrics[PRIVACY[0].name].figures["attack"].absent
         return FamilyReport(against=against, absent=reason, verdict=TOO_FEW)
@@ -261,6 +281,7 @@ def _slice_privacy(subject: Subject, rng: np.random.Generator, clock: Stopwatch)
 
 
 def _attacked(
+    subject: Subject,
     sets: tuple[Records, ...],
     rng: np.random.Generator,
     before: Callable[[str], None],
@@ -268,6 +289,8 @@ def _attacked(
     against: str,
 ) -> FamilyReport:
     cohort, train, holdout, test = sets
+    if subject.codes_chosen and too_alike(cohort, subject.everyone):
+        return FamilyReport(against=against, absent="many of its records are one and the same", verdict=TOO_ALIKE)
     try:
         results = attack(cohort, train, holdout, test, rng, before)
     except (JobCancelledError, LeaseLostError):
@@ -277,9 +300,12 @@ def _attacked(
         return FamilyReport(against=against, absent=f"an unexpected {type(error).__name__}", verdict=CRASHED)
     finally:
         clock.end()
+    size = len(cohort) if train is subject.train else None  # None: a slice
     patients = min(len(train), len(holdout))
-    told = {name: told_attack(result, len(cohort), patients) for name, result in results.items()}
+    told = {name: told_attack(result, size, patients, subject.codes_chosen) for name, result in results.items()}
     verdict = family_verdict(told.values()) or told_verdict(privacy_verdict(results))
+    if verdict is not None and verdict.level == "good" and any(each.verdict is None for each in told.values()):
+        verdict = PARTLY
     return FamilyReport(against=against, metrics=told, verdict=verdict)
 
 

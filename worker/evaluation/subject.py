@@ -47,6 +47,11 @@ class Subject:
     def label_list(self) -> list[Label]:
         return labels_in(self.vocabulary, self.labels)
 
+    @property
+    def codes_chosen(self) -> bool:
+        """Whether whoever made the cohort had a say in which codes its records have."""
+        return self.condition is not None or bool(self.targets)
+
     def inside(self, records: Records) -> Records:
         """The records that satisfy the condition; all if there is none."""
         if self.condition is None:

@@ -29,6 +29,22 @@ TOO_FEW = Verdict(
     "is not known.",
     advice="Share it as carefully as their records, or ask for a wider condition.",
 )
+TOO_ALIKE = Verdict(
+    level="fail",
+    reason="Many records of this cohort are one and the same, which hardly any real patient has or none: attacking it "
+    "would tell about single patients, so that nothing is known about its privacy.",
+    advice="Ask for fewer codes, or have someone who answers for the data look at the cohort and release it.",
+)
+PARTLY = Verdict(
+    level="caution",
+    reason="Some attacks could not be run, because there are too few real patients: what they would find is not known.",
+    advice="Evaluate against a data set with more patients, or share the cohort as carefully as their records.",
+)
+NO_COMPARISON = Verdict(
+    level="caution",
+    reason="There are too few real patients to compare this cohort with: whether it is like them is not known.",
+    advice="Use a larger data set, or ask for a wider condition.",
+)
 
 
 def worst_of(verdicts: Iterable[Verdict | None]) -> Verdict | None:
@@ -58,6 +74,8 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
     decisive = worst_of(judged.values())
     assert decisive is not None
     if decisive.level == "good":
+        if "fidelity" not in judged:  # that all records meet the condition does not make them like real ones
+            return NO_COMPARISON
         names = _listed([TITLES[name].lower() for name in TITLES if name in judged])
         unknown = "" if "privacy" in judged else " Its privacy is not judged here."
         return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.{unknown}", advice="")

@@ -38,7 +38,8 @@ def evaluate(run: JobRun) -> Outcome:
     report = report_on(subject, np.random.default_rng(payload.seed), watch)
     run.progress.step("store", maximum=1)
     privacy = privacy_verdict(report.families)
-    withholds = privacy is not None and (privacy.level == "fail" or not subject.attack)
+    forbidden = subject.own_data and not subject.attack
+    withholds = privacy is not None and (privacy.level == "fail" or forbidden)
     row = Report(
         job_id=run.claim.job_id,
         cohort_job_id=payload.cohort_job_id,
@@ -92,7 +93,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
-        attack=dataset.may_be_attacked,
+        attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )
 
 
@@ -112,6 +113,14 @@ def _is_own(cohort: Cohort, manifest: dict[str, Any], dataset: StoredDataset, pa
     if own and manifest["vocabulary_hash"] != dataset.vocabulary.hash:
         raise DataError("the cohort and its dataset have different vocabularies")
     return own
+
+
+def _may_attack_own(run: JobRun, cohort: Cohort) -> bool:
+    """What the data the model learned from says; a copy of it, uploaded again, cannot allow what that forbids."""
+    try:
+        return dataset_of(run.runtime, run.claim.owner, cohort.dataset_id).may_be_attacked
+    except NotFoundError:
+        return True  # it is gone, and the copy that was chosen says so for itself
 
 
 def _generator(run: JobRun, cohort: Cohort) -> Generator | None:

@@ -10,7 +10,7 @@ from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.cmd import CMD
 from worker.engine.metrics.codes_missing import CODES_MISSING
 from worker.engine.metrics.mcad import MCAD
-from worker.engine.metrics.measurement import CohortMetric, Measurement, Metric, Result
+from worker.engine.metrics.measurement import CUT_TO_SIZE, CohortMetric, Measurement, Metric, Result
 from worker.engine.metrics.mmd import MMD
 from worker.engine.metrics.prevalence_spearman import PREVALENCE_SPEARMAN, PREVALENCE_SPEARMAN_RARE
 from worker.engine.records import Records
@@ -73,7 +73,6 @@ def fidelity(
             if progress is not None:
                 progress(metric.name, len(results) * len(cohorts) + len(measured), len(chosen) * len(cohorts))
         if size < len(synth):
-            note = "on as many random synthetic records as there are training records"
-            measured = {role: each.noting(note) for role, each in measured.items()}
+            measured = {role: each.noting(CUT_TO_SIZE) for role, each in measured.items()}
         results[metric.name] = Result(metric, **measured)
     return results

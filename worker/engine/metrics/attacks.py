@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.engine.metrics.groups import CONFIDENCE, split
-from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Verdict
+from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric, Verdict
 from worker.engine.metrics.nearest import nearest_in_groups
 from worker.engine.metrics.verdicts import worst
 from worker.engine.records import Records
@@ -93,8 +93,7 @@ class AttackSets:
     def size_note(self) -> str | None:
         if len(self.cohort_at_size) == len(self.cohort):
             return None
-        # without the number: that of a slice is a number of patients
-        return "on as many random synthetic records as there are control records"
+        return CUT_TO_SIZE  # without the number: that of a slice is a number of patients
 
     @cached_property
     def closeness(self) -> "Closeness":

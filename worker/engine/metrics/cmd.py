@@ -66,10 +66,10 @@ CMD = CohortMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How far the links between codes (which diagnoses and procedures go together) differ from those in real "
-    "records (0 = not at all; sampling alone gives the floor).",
+    "records (0 = not at all; two sets of real records differ too, by chance).",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=2.0, needs_contrast=True),
     words=Words(
-        good="Codes go together as they do in real records.",
+        good="Codes go together much more as in real records than as if each were drawn by itself.",
         caution="Links between codes are weaker or different in part: trust single codes more than combinations.",
         fail="Codes go together little better than if each were drawn by itself.",
         unsure="There are too few records to tell whether codes go together as they do in real ones.",

@@ -29,7 +29,7 @@ CODES_MISSING = CohortMetric(
     family="fidelity",
     direction="lower",
     bounds=BOUNDS,
-    meaning="How many codes of the training records appear in no synthetic record at all.",
+    meaning="How many codes of the training records appear in none of the synthetic records that were measured.",
     rule=between_yardsticks("lower", good_within=10, fail_beyond=50),
     words=Words(
         good="Hardly any code of the training records is missing.",

@@ -14,6 +14,7 @@ Level = Literal["good", "caution", "fail"]
 Finding = Literal["good", "caution", "unsure", "fail"]  # unsure: too few records to tell, which is a caution too
 
 
+CUT_TO_SIZE = "on as many random synthetic records as there are real ones to compare with"
 MORE_RECORDS = "Evaluate a larger cohort, or against a data set with more patients, to find out."
 
 

@@ -100,7 +100,7 @@ MMD = CohortMetric(
     meaning="How easily whole synthetic records can be told from real ones by how alike they are (0 = not at all).",
     rule=between_yardsticks("lower", good_within=0.0001, fail_beyond=0.001),
     words=Words(
-        good="Whole records cannot be told from real ones.",
+        good="Whole records are much closer to real ones than records with unrelated codes.",
         caution="Whole records differ from real ones by a little more than chance.",
         fail="Whole records are as easy to tell from real ones as records with unrelated codes.",
         unsure="There are too few records to tell whether whole records could be told from real ones.",

@@ -12,7 +12,8 @@ SLICE_CMD = CohortMetric(
     meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional", needs_contrast=True),
     words=Words(
-        good="Among patients with the condition, codes go together as they do in real ones.",
+        good="Among patients with the condition, codes go together much more as in real ones than as in ordinary "
+        "patients.",
         caution="Among patients with the condition, some links between codes are weaker or different.",
         fail="Among patients with the condition, codes go together no better than in ordinary patients.",
         unsure="There are too few patients with the condition to tell whether their codes go together as in real ones.",

@@ -36,10 +36,10 @@ SLICE_PREVALENCE_L1 = CohortMetric(
     direction="lower",
     bounds=BOUNDS,
     meaning="How much the frequencies of all codes, added up, differ between synthetic and real patients who meet the "
-    "condition (sampling alone gives the floor).",
+    "condition (two halves of the real ones differ too, by chance).",
     rule=between_yardsticks("lower", good_within=0.1, fail_beyond=2.0, worse="unconditional"),
     words=Words(
-        good="Other codes are as common as in real patients with the condition.",
+        good="Other codes are about as common as in real patients with the condition.",
         caution="Some codes that go with the condition come too often or too rarely.",
         fail="Records look like ordinary patients with the asked code written in, not like patients with the "
         "condition.",

@@ -12,7 +12,7 @@ from worker.engine.metrics.auprc import AUPRC, auprc
 from worker.engine.metrics.auroc import AUROC, auroc
 from worker.engine.metrics.classifier import Label, trained_scores
 from worker.engine.metrics.groups import CONFIDENCE
-from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Verdict
+from worker.engine.metrics.measurement import Bounds, Level, Measurement, Metric, Verdict
 from worker.engine.metrics.ranking import Curve, Ranking
 from worker.engine.records import Records
 
@@ -36,9 +36,14 @@ class LabelResult:
     label: Label
     measured: Mapping[str, Mapping[str, Measurement]]  # metric -> role -> measurement
     chance: Mapping[str, float]  # metric -> what scores that know nothing give
+    expected: float  # records with the label, if the cohort had it as often as the test records
 
     def verdict(self, metric: Metric) -> Verdict | None:
+        """What was lost; a cohort without the disease has lost it all, unless it is too small to have it."""
         chance = self.chance[metric.name]
+        value, real = (self.measured[metric.name][role] for role in ("value", "real"))
+        if value.absent is not None and real.low is not None and real.low > chance:
+            return _unlearned("fail" if self.expected >= 2 * SMALLEST_CLASS else "caution", self.label)
         yardstick = {"chance": Measurement(chance, chance, chance)}
         return metric.verdict({**self.measured[metric.name], **yardstick}, {"label": self.label.name})
 
@@ -70,7 +75,7 @@ def predict_label(
             note = "not judged: a model trained on real records may be no better than chance"
             found["shortfall"][name] = found["shortfall"][name].noting(note)
     measured = {m.name: {role: areas[m.name] for role, areas in found.items()} for m in UTILITY}
-    return LabelResult(label, measured, chance)
+    return LabelResult(label, measured, chance, trial.prevalence * len(synth))
 
 
 def augment_label(
@@ -96,6 +101,11 @@ def augment_label(
         why = NO_MORE_REAL if name == "real + real" else "this report has no such records"
         arms[name] = trial.areas(name) if name in there else _absent(why)
     return Augmentation(label, arms, len(start), {name: len(each) for name, each in there.items()})
+
+
+def _unlearned(level: Level, label: Label) -> Verdict:
+    reason = f"No model for {label.name} can be trained on this cohort: too few of its records have it, or are without."
+    return Verdict(level, reason, "Draw more records, or ask for the disease as a condition.")
 
 
 def measurable(label: Label, sets: Sequence[Records]) -> str | None:

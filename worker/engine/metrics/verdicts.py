@@ -120,16 +120,18 @@ def by_gain(caution_above: float, fail_above: float, unsure_above: float) -> Rul
     """For attacks: the risk is what an attacker gains over the control, and only what is beyond noise counts.
 
     `caution_above` and `fail_above` are limits for the lower end of the gain's interval. A higher end above
-    `unsure_above` means that there are too few records to rule a risk out, which is not good either.
+    `unsure_above` means that there are too few records to rule a risk out, which is not good either, and neither is a
+    gain that is there for certain and would fail if it were as large as it looks.
     """
 
     def rule(measured: Mapping[str, Measurement]) -> Finding | None:
         gain = measured["gain"]
-        if gain.low is None or gain.high is None:
+        if gain.value is None or gain.low is None or gain.high is None:
             return None
-        if gain.low > fail_above:
-            return "fail"
-        return "caution" if gain.low > caution_above else "unsure" if gain.high > unsure_above else "good"
+        if gain.low > caution_above:
+            return "fail" if gain.low > fail_above else "caution"
+        looks_large = gain.low > 0 and gain.value > fail_above
+        return "unsure" if looks_large or gain.high > unsure_above else "good"
 
     return rule
 
