@@ -269,14 +269,20 @@ def _pool_name(arm: str, label: str, seed: int) -> str:
     return f"pool/seed{seed}/{arm}" + ("" if arm == UNCONDITIONAL else f"-{label}")
 
 
+def _seed_of(bench: Bench, repetition: int) -> int:
+    """The seed of a repetition: another run draws other records under the same names."""
+    return 1_000 * bench.seed + repetition
+
+
 def _draw_pool(bench: Bench, name: str, label: str | None, seed: int) -> Cell:
     wanted = None if label is None else bench.label(ALL, label)
     n_codes, n = bench.arenas[ALL].train.n_codes, max(bench.sizes.added)
-    bench.store.save_records(name, pool(_ours(bench), wanted, n_codes, n, seed))
+    bench.store.save_records(name, pool(_ours(bench), wanted, n_codes, n, _seed_of(bench, seed)))
     return {"records": n}
 
 
 def _augment(bench: Bench, name: str, seed: int, arm: str, added: int) -> Cell:
     drawn = {} if arm in (ALONE, REAL) else {arm: bench.store.load_records(_pool_name(arm, name, seed))}
     label, start = bench.label(ALL, name), bench.sizes.start
-    return augmented(label, bench.arenas[ALL], drawn, None if arm == ALONE else arm, start, added, seed)
+    whose = None if arm == ALONE else arm
+    return augmented(label, bench.arenas[ALL], drawn, whose, start, added, _seed_of(bench, seed))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 from xml.etree import ElementTree
 
@@ -169,6 +170,32 @@ def test_records_and_models_come_back_without_pickle(tmp_path: Path) -> None:
     store.save_model("model/x", IndependentGenerator(np.array([0.1, 0.9])))
     loaded = store.load_model("model/x")
     assert isinstance(loaded, IndependentGenerator) and loaded.prevalence.tolist() == [0.1, 0.9]
+
+
+@pytest.mark.parametrize(("seed", "repetitions"), [(0, range(5)), (2, range(2_000, 2_005))])
+def test_augmentation_draws_with_the_seed_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, repetitions: range
+) -> None:
+    drawn, split = set(), set()
+    records = Records.from_sets([{0}] * 20, 3)
+
+    def sample(request: SampleRequest) -> Records:
+        drawn.add(request.seed)
+        return records
+
+    def augmented(*arguments: Any) -> dict[str, Any]:
+        split.add(arguments[-1])
+        return {}
+
+    monkeypatch.setattr("benchmarks._paper_plan._ours", lambda bench: SimpleNamespace(sample=sample))
+    monkeypatch.setattr("benchmarks._paper_plan.augmented", augmented)
+    labels = [Label(name, (0,)) for name in DISEASES]
+    run = replace(bench(tmp_path, load=lambda: arenas(records, records, records, labels)), seed=seed)
+    for task in plan(run):
+        if task.kind in ("pool", "augmentation"):
+            run.store.run(task)
+    assert drawn == {1_000 + repetition for repetition in repetitions} and split == set(repetitions)
+    assert run.store.has(f"augmentation/{RAREST}/seed4/guided-20000")  # the same names in every run
 
 
 # ---- budgets
