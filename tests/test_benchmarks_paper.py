@@ -1,5 +1,6 @@
 """The paper's tables: cells are made once, budgets kept, real people not attacked, and wins counted right."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -198,6 +199,56 @@ def test_augmentation_draws_with_the_seed_of_the_run(
     assert run.store.has(f"augmentation/{RAREST}/seed4/guided-20000")  # the same names in every run
 
 
+# ---- what is asked for
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[argparse.Namespace, Bench]:
+    monkeypatch.setattr(sys, "argv", ["paper", *options])
+    arguments = paper._arguments()
+    return arguments, paper._bench(arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        (["--data", "somewhere/nhds-adult"], "--data PATH/nhds-adult --budget 3 --seed 0"),
+        (["--budget", "10", "--drawing", "240", "--seed", "2"], "--budget 10 --seed 2 --drawing 240"),
+        (["--drawing", "90"], "--budget 3 --seed 0"),
+    ],
+)
+def test_the_command_that_is_noted_can_be_run_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], noted: str
+) -> None:
+    assert " ".join(paper._without_places(*asked(monkeypatch, *options))) == noted
+
+
+def test_the_command_of_the_largest_limit_is_kept(tmp_path: Path) -> None:
+    run = bench(tmp_path, load=tiny)  # whose cells are from before limits were noted
+    for drawing, kept in ((90.0, 90.0), (240.0, 240.0), (90.0, 240.0)):
+        run.begin({"drawing": drawing, "command": f"--drawing {drawing:g}"})
+        facts = run.store.read(RUN)
+        assert facts["drawing"] == kept and facts["command"] == f"--drawing {kept:g}" and facts["train"] == 900
+
+
+def test_a_part_or_another_run_does_not_replace_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "docs"
+    monkeypatch.setattr(paper, "RESULTS", results)
+
+    def out(*options: str) -> Path:
+        arguments, run = asked(monkeypatch, "--work", str(tmp_path), *options)
+        found = paper._out(run, arguments)
+        assert found in (results / "simulated", run.store.folder / "results")
+        return found
+
+    assert out("--budget", "10") == results / "simulated"  # nothing is there yet
+    (results / "simulated").mkdir(parents=True)
+    (results / "simulated" / "results.json").write_text(json.dumps({"run": {"minutes": 3.0, "seed": 0}}))
+    for options in ([], ["--budget", "3", "--seed", "0"], ["--report-only", "--seed", "1"]):
+        assert out(*options) == results / "simulated"
+    for options in (["--only", "rival"], ["--budget", "10"], ["--seed", "1"]):
+        assert out(*options) != results / "simulated"
+
+
 # ---- budgets
 
 ROW = Contender("rival", "rival", RivalSettings().model_dump())
@@ -271,6 +322,18 @@ def test_drawing_makes_the_published_calls_or_none_at_all(monkeypatch: pytest.Mo
     records, cell = draw_within(rival(), 100, 50.0, 0)
     assert records is None and "would take 1.7 minutes with the published 1,000 network calls" in cell["absent"]
     assert cell["records_per_second"] == pytest.approx(1) and cell["calls"] == 1000
+
+
+@pytest.mark.usefixtures("_own_clock")
+def test_a_cohort_that_would_take_too_long_tells_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rival: type[Rival]
+) -> None:
+    monkeypatch.setattr(rival, "call_seconds", 1e-3)
+    run = replace(bench(tmp_path), drawing=300.0)
+    run.store.write(f"model/{ALL}/rival", {"seconds": 180.0})
+    run.store.save_model(f"model/{ALL}/rival", rival())
+    cell = run.store.run(next(task for task in plan(run) if task.name == f"cohort/{ALL}/rival"))
+    assert "would take 6.9 hours" in cell["absent"] and cell["limit_minutes"] == 300.0
 
 
 # ---- who is compared
@@ -376,6 +439,29 @@ def finish(run: Bench) -> None:
         run.store.write(task.name, cell)
 
 
+@pytest.mark.parametrize(
+    ("noted", "same", "larger"),
+    [({"limit_minutes": 90.0}, 90.0, 91.0), ({}, 4_000.0, 5_000.0)],  # 25,000 records at 0.1 a second: 4,167 minutes
+    ids=["limit noted", "an older cell"],
+)
+def test_a_larger_limit_gives_a_cohort_another_chance(
+    tmp_path: Path, noted: dict[str, float], same: float, larger: float
+) -> None:
+    run, row = bench(tmp_path), "d3pm paper-mimic"
+    finish(run)
+    cohort = f"cohort/{ALL}/{row}"
+    run.store.write(cohort, run.store.read(cohort) | noted)
+
+    def todo(drawing: float, only: list[str] | None = None) -> list[str]:
+        return [task.name for task in paper._todo(replace(run, drawing=drawing), plan(run), only)]
+
+    again = [cohort, f"memory/{ALL}/{row}", f"fidelity/{ALL}/{row}"]
+    again += [*(f"utility/{ALL}/{row}/{disease}" for disease in DISEASES), f"privacy/{row}"]
+    assert todo(same) == [] and todo(larger, ["guided"]) == []
+    assert todo(larger, ["fidelity"]) == [cohort, f"fidelity/{ALL}/{row}"]
+    assert todo(same) == again  # what was measured of the old cell, whether it was asked for or not
+
+
 def test_wins_are_counted_by_their_definition(tmp_path: Path) -> None:
     run = bench(tmp_path)
     finish(run)
@@ -436,17 +522,21 @@ def test_missing_cells_are_named_and_nothing_is_invented(
     run = bench(Store.of(tmp_path, "simulated", 3.0, 0, False).folder)
     finish(run)
     figures_file, out = tmp_path / "figures.json", tmp_path / "out"
-    asked = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
-    monkeypatch.setattr(sys, "argv", asked)
+    options = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
+    monkeypatch.setattr(sys, "argv", options)
     paper.main()
     assert {"name": "wins.fidelity", "value": 3.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
     figures_file.unlink()
     written = (out / "results.md").read_text()
-    monkeypatch.setattr(sys, "argv", [*asked, "--work", str(tmp_path / "elsewhere")])
+    monkeypatch.setattr(sys, "argv", [*options, "--work", str(tmp_path / "elsewhere")])
     paper.main()  # from the cells that the results have kept
     assert figures_file.exists() and (out / "results.md").read_text() == written
     figures_file.unlink()
-    monkeypatch.setattr(sys, "argv", asked)
+    for other in (["--budget", "10"], ["--seed", "1"]):
+        monkeypatch.setattr(sys, "argv", [*options, "--work", str(tmp_path / "elsewhere"), *other])
+        with pytest.raises(SystemExit, match="another run, with 3 minutes of training and seed 0"):
+            paper.main()
+    monkeypatch.setattr(sys, "argv", options)
     (run.store.folder / "utility" / "all-codes" / "rival" / "diabetes.json").unlink()
     with pytest.raises(MissingCellsError, match="1 cells are not finished: utility/all codes/rival/diabetes"):
         figures(run)
