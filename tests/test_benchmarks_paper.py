@@ -482,6 +482,8 @@ def test_wins_are_counted_by_their_definition(tmp_path: Path) -> None:
         ("higher", 0.80, [0.811], False, False),
         ("lower", 0.80, [0.789, 0.9], False, False),
         ("lower", 0.80, [0.81], True, True),
+        ("higher", 0.80, [0.80, 0.5], True, False),  # a tie
+        ("lower", 0.80, [0.80], True, False),
     ],
 )
 def test_a_lead(direction: str, ours: float, rivals: list[float], within: bool, outright: bool) -> None:
@@ -494,6 +496,20 @@ def test_who_was_not_compared_is_not_beaten() -> None:
     for ours, rival in ((absent, around(0.5)), (around(0.5), absent)):
         lead = compare("m", "higher", ours, [rival])
         assert not lead.within_interval and not lead.outright
+    for rival, led in ((around(0.4), True), (around(0.6), False)):
+        lead = compare("m", "higher", around(0.5), [absent, rival])
+        assert (lead.within_interval, lead.outright) == (led, led)
+
+
+def test_figures_say_against_how_many_baselines(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+    for task in plan(run):
+        if task.about == "rival bernoulli":
+            run.store.write(task.name, {"absent": "collapsed"})
+    units = {name: unit for name, _, unit in figures(run) if name.startswith("wins.")}
+    assert units.pop("wins.fidelity") == "of 5 metrics, against 1 of 2 baselines"
+    assert set(units.values()) == {"of 2 diseases, against 1 of 2 baselines"}
 
 
 def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
@@ -525,7 +541,8 @@ def test_missing_cells_are_named_and_nothing_is_invented(
     options = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
     monkeypatch.setattr(sys, "argv", options)
     paper.main()
-    assert {"name": "wins.fidelity", "value": 3.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
+    of = "of 5 metrics, against 2 of 2 baselines"
+    assert {"name": "wins.fidelity", "value": 3.0, "unit": of} in json.loads(figures_file.read_text())
     figures_file.unlink()
     written = (out / "results.md").read_text()
     monkeypatch.setattr(sys, "argv", [*options, "--work", str(tmp_path / "elsewhere")])
