@@ -18,10 +18,11 @@ from pydantic import BaseModel, Field
 
 from benchmarks import paper
 from benchmarks._paper_contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
-from benchmarks._paper_measure import AttackRefusedError, attacked, guided_prevalence
+from benchmarks._paper_measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence
 from benchmarks._paper_pages import write_results
 from benchmarks._paper_plan import RAREST, RUN, Bench, fingerprint, plan
 from benchmarks._paper_store import Store, Task
+from benchmarks._paper_tables import cost_table, fidelity_table
 from benchmarks._paper_train import draw_within, train_within
 from benchmarks._paper_wins import MissingCellsError, compare, figures
 from worker.engine import generators
@@ -29,6 +30,7 @@ from worker.engine.errors import TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, State
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics.classifier import Label
+from worker.engine.metrics.measurement import Measurement
 from worker.engine.records import Records
 from worker.engine.training import Progress
 
@@ -510,6 +512,67 @@ def test_figures_say_against_how_many_baselines(tmp_path: Path) -> None:
     units = {name: unit for name, _, unit in figures(run) if name.startswith("wins.")}
     assert units.pop("wins.fidelity") == "of 5 metrics, against 1 of 2 baselines"
     assert set(units.values()) == {"of 2 diseases, against 1 of 2 baselines"}
+
+
+def test_fidelity_tells_how_many_codes_a_record_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = SimpleNamespace(measure=lambda *_: Measurement(absent="not here"))
+    monkeypatch.setattr("benchmarks._paper_measure.fidelity_metric", lambda name: metric)
+    records = Records.from_sets([{0}, {0, 1, 2}, set()] * 20, 3)
+    measured = fidelity_of(records, Arena(ALL, records, records, records, ()), 0)
+    assert measured["codes_per_record"] == pytest.approx(4 / 3)
+    run, name = bench(tmp_path), f"fidelity/{ALL}/rival"
+    finish(run)
+    run.store.write(name, run.store.read(name) | {"codes_per_record": 8.27})
+
+    def codes() -> dict[str, str]:
+        table = fidelity_table(run, ALL)
+        assert table.header[-1] == "codes per record"
+        return {row[0]: row[-1] for row in table.rows}
+
+    assert (codes()["rival"], codes()["independent"], codes()["d3pm paper-mimic"]) == ("8.3", "\u2013", "\u2013")
+    run.store.forget(name)
+    assert codes()["rival"] == "missing"
+
+
+def test_who_is_worse_than_independent_codes_is_named(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+
+    def named() -> list[str]:
+        return [note.split(":")[0] for note in fidelity_table(run, ALL).notes if "worse than independent" in note]
+
+    assert named() == []
+    cells = {row: f"fidelity/{ALL}/{row}" for row in ("independent", "rival", "rival bernoulli")}
+    good = {name: around(0.8) for name in SPEARMAN} | {name: around(0.2) for name in DISTANCE}
+    run.store.write(cells["independent"], good)
+    assert named() == ["rival, rival bernoulli"]
+    run.store.write(cells["rival"], run.store.read(cells["rival"]) | {"mmd": around(0.2)})
+    bernoulli = run.store.read(cells["rival bernoulli"])
+    run.store.write(cells["rival bernoulli"], bernoulli | {"cmd": {"absent": "too few codes"}})
+    assert named() == ["rival bernoulli"]  # what only one of them has does not count
+    run.store.write(cells["rival bernoulli"], {"absent": "collapsed"})
+    assert named() == []
+
+
+def test_ehrdiffs_probabilities_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clipped(Rival):
+        name = "ehrdiff"
+
+    assert not [note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note]
+    registry = (generators.D3PMGenerator, IndependentGenerator, Clipped)
+    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    (note,) = (note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note)
+    assert note.startswith("ehrdiff bernoulli: ")
+
+
+def test_costs_that_were_not_measured_are_not_told(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+    drawing = {row[0]: row[-3:] for row in cost_table(run, ALL).rows}  # network calls, records a second, memory
+    assert drawing["d3pm (ours)"] == drawing["rival bernoulli"] == ["16", "100", "0.50"]
+    assert drawing[PLAIN] == ["16", "100", "\u2013"]
+    assert drawing["d3pm paper-mimic"] == ["64", "about 0.1", "\u2013"]
 
 
 def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
