@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -16,12 +17,14 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
+from app.report_page.svg import Mark
 from benchmarks import paper
 from benchmarks._paper_contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
 from benchmarks._paper_measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence
 from benchmarks._paper_pages import write_results
 from benchmarks._paper_plan import RAREST, RUN, Bench, fingerprint, plan
 from benchmarks._paper_store import Store, Task
+from benchmarks._paper_svg import dot_plot
 from benchmarks._paper_tables import cost_table, fidelity_table
 from benchmarks._paper_train import draw_within, train_within
 from benchmarks._paper_wins import MissingCellsError, compare, figures
@@ -593,6 +596,20 @@ def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
         assert root.tag == "{http://www.w3.org/2000/svg}svg" and "prefers-color-scheme: dark" in root[0].text
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert kept["figures"] == rows and len(kept["cells"]) == len(plan(run))
+
+
+def test_values_of_several_magnitudes_lie_apart_on_a_logarithmic_axis() -> None:
+    values = (0.66, 7e-4, 5e-5, -2e-6)
+    rows = [(f"{value}", Mark("", value, value - 1e-5, value + 1e-5), False) for value in values]
+    root = ElementTree.fromstring(dot_plot("MMD", rows, 0.0, "floor", log=True))
+    dots = root.findall("{http://www.w3.org/2000/svg}circle")
+    places = [float(dot.attrib["cx"]) for dot in dots]
+    assert min(right - left for left, right in pairwise(reversed(places))) > 15
+    ticks = [line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.attrib["class"] == "grid"]
+    assert places[-1] == min(float(tick.attrib["x1"]) for tick in ticks)
+    assert [dot.attrib["class"] for dot in dots] == ["k2", "k2", "k2", "k2 ring"]
+    words = "".join(root.itertext())
+    assert "dashed: floor (0 or less); ring: 0 or less" in words and "10\u207b\u2075" in words
 
 
 def test_missing_cells_are_named_and_nothing_is_invented(
