@@ -20,6 +20,7 @@ N_COMMON = 100
 # Published for tables with few columns: compared on the most common codes, beside ours and the yardstick on the same.
 LOW_DIMENSIONAL = ("tabsyn",)
 BERNOULLI = {"binarise": "bernoulli"}
+CLIPPED = "ehrdiff bernoulli"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 
 RUN = "run"
+DRAWING = 90.0  # minutes a cohort may take, unless told otherwise
 ALONE = "alone"  # real records with nothing added
 RAREST = "hypertensive heart disease"  # ICD-9 402
 
@@ -62,7 +63,7 @@ class Bench:
     seed: int
     quick: bool
     load: Callable[[], dict[str, Arena]]
-    drawing: float = 90.0  # minutes
+    drawing: float = DRAWING  # minutes
 
     @property
     def sizes(self) -> Sizes:
@@ -83,13 +84,16 @@ class Bench:
         return loaded
 
     def begin(self, facts: Cell) -> None:
-        """Note what the tables are about, if no earlier run has."""
-        if not self.store.has(RUN):
+        """Note what the tables are about, if no earlier run has; the command of the run with the largest limit."""
+        known = self.store.find(RUN)
+        if known is None:
             notes = {"data": self.data, "fingerprint": fingerprint(self.arenas)} | facts
             labels = {name: [label.name for label in arena.labels] for name, arena in self.arenas.items()}
             everyone = self.arenas[ALL]
             sizes = {part: len(getattr(everyone, part)) for part in ("train", "holdout", "test")}
             self.store.write(RUN, notes | sizes | {"codes": everyone.train.n_codes, "labels": labels})
+        elif facts["drawing"] >= known.get("drawing", 0.0):
+            self.store.write(RUN, known | {name: facts[name] for name in ("drawing", "command")})
 
     def label(self, arena: str, name: str) -> Label:
         return next(label for label in self.arenas[arena].labels if label.name == name)
@@ -161,8 +165,9 @@ def _draw(bench: Bench, arena: str, row: Contender) -> Cell:
         n, seconds = bench.sizes.records, 60 * bench.drawing
         drawn = draw_plainly(generator, n, bench.seed) if row.plain else None
         records, cell = drawn or draw_within(generator, n, seconds, bench.seed, advance)
-    if records is not None:
-        bench.store.save_records(f"cohort/{arena}/{row.name}", records)
+    if records is None:
+        return cell | {"limit_minutes": bench.drawing}
+    bench.store.save_records(f"cohort/{arena}/{row.name}", records)
     return cell
 
 
@@ -269,14 +274,20 @@ def _pool_name(arm: str, label: str, seed: int) -> str:
     return f"pool/seed{seed}/{arm}" + ("" if arm == UNCONDITIONAL else f"-{label}")
 
 
+def _seed_of(bench: Bench, repetition: int) -> int:
+    """The seed of a repetition: another run draws other records under the same names."""
+    return 1_000 * bench.seed + repetition
+
+
 def _draw_pool(bench: Bench, name: str, label: str | None, seed: int) -> Cell:
     wanted = None if label is None else bench.label(ALL, label)
     n_codes, n = bench.arenas[ALL].train.n_codes, max(bench.sizes.added)
-    bench.store.save_records(name, pool(_ours(bench), wanted, n_codes, n, seed))
+    bench.store.save_records(name, pool(_ours(bench), wanted, n_codes, n, _seed_of(bench, seed)))
     return {"records": n}
 
 
 def _augment(bench: Bench, name: str, seed: int, arm: str, added: int) -> Cell:
     drawn = {} if arm in (ALONE, REAL) else {arm: bench.store.load_records(_pool_name(arm, name, seed))}
     label, start = bench.label(ALL, name), bench.sizes.start
-    return augmented(label, bench.arenas[ALL], drawn, None if arm == ALONE else arm, start, added, seed)
+    whose = None if arm == ALONE else arm
+    return augmented(label, bench.arenas[ALL], drawn, whose, start, added, _seed_of(bench, seed))

@@ -65,6 +65,10 @@ class Store:
             self.write(task.name, task.run())
         return self.read(task.name)
 
+    def forget(self, name: str) -> None:
+        """The cell counts as unfinished from now on."""
+        self._path(name, "json").unlink(missing_ok=True)
+
     def save_model(self, name: str, generator: Generator) -> None:
         state = generator.state()
         tensors = {key: value.contiguous() for key, value in state.tensors.items()}

@@ -16,6 +16,7 @@ svg { --ink: #16212c; --soft: #51606e; --grid: #e3e8ed; --back: #ffffff;
 .name, .title { fill: var(--ink) } .title { font-weight: 600 }
 .grid { stroke: var(--grid) } .axis { stroke: var(--soft); fill: none }
 .floor { stroke: var(--c1); stroke-width: 2; stroke-dasharray: 5 4 } text.floor { stroke: none; fill: var(--c1) }
+circle.ring { fill: var(--back); stroke-width: 2 }
 """ + "".join(
     f".k{k} {{ stroke: var(--c{k}); fill: var(--c{k}) }} path.k{k} {{ fill: none; stroke-width: 2 }} "
     f"path.band.k{k} {{ stroke: none; fill: var(--c{k}); fill-opacity: .15 }} text.k{k} {{ stroke: none }}\n"
@@ -34,24 +35,33 @@ class Curve:
     points: Sequence[tuple[float, Mark]]
 
 
-def dot_plot(title: str, rows: Sequence[tuple[str, Mark, bool]], line: float | None, line_name: str) -> str:
-    """(name, value with interval, whether it stands out), and a value to compare with as a line."""
+def dot_plot(
+    title: str, rows: Sequence[tuple[str, Mark, bool]], line: float | None, line_name: str, log: bool = False
+) -> str:
+    """(name, value with interval, whether it stands out), and a value to compare with as a line.
+
+    On a logarithmic axis a value of 0 or less has no place: it stands at the left end, as a ring.
+    """
     bottom = TOP + ROW * len(rows)
     values = [end for _, mark, _ in rows for end in (mark.low, mark.high)] + ([] if line is None else [line])
-    axis = _axis(values, NAMES, WIDTH - RIGHT)
+    axis = (_log_axis if log else _axis)(values, NAMES, WIDTH - RIGHT)
     shapes = [f'<text class="title" x="8" y="18">{escape(title)}</text>']
+    legend = [] if line is None else [f"dashed: {line_name}" + (" (0 or less)" if log and line <= 0 else "")]
+    if log and any(mark.value <= 0 for _, mark, _ in rows):
+        legend.append("ring: 0 or less")
+    if legend:
+        shapes.append(f'<text class="floor" x="8" y="{bottom + 34}">{escape("; ".join(legend))}</text>')
     for value, name in axis.ticks:
         x = axis.at(value)
         shapes.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
         shapes.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{escape(name)}</text>')
     if line is not None:
-        x = axis.at(line)
+        x = _at(axis, line)
         shapes.append(f'<line class="floor" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>')
-        shapes.append(f'<text class="floor" x="8" y="{bottom + 34}">dashed: {escape(line_name)}</text>')
     for position, (name, mark, ours) in enumerate(rows):
         y = TOP + ROW * (position + 0.5)
         shapes.append(f'<text class="name" x="8" y="{y + 4}">{escape(name)}</text>')
-        shapes.append(_dot(axis.at(mark.value), y, 0 if ours else 2, mark, axis))
+        shapes.append(_dot(y, 0 if ours else 2, mark, axis))
     return _document(WIDTH, bottom + BOTTOM, title, shapes)
 
 
@@ -97,11 +107,16 @@ def _panel(name: str, curves: Sequence[Curve], x_name: str) -> str:
     return "".join(shapes)
 
 
-def _dot(x: float, y: float, colour: int, mark: Mark, axis: Axis) -> str:
-    ends = f'x1="{axis.at(mark.low)}" x2="{axis.at(mark.high)}" y1="{y}" y2="{y}"'
+def _dot(y: float, colour: int, mark: Mark, axis: Axis) -> str:
+    ends = f'x1="{_at(axis, mark.low)}" x2="{_at(axis, mark.high)}" y1="{y}" y2="{y}"'
     shown = f"{mark.value:.4g} ({mark.low:.4g} to {mark.high:.4g})"
-    dot = f'<circle class="k{colour}" cx="{x}" cy="{y}" r="4.5"><title>{shown}</title></circle>'
+    kind = f"k{colour} ring" if axis.log and mark.value <= 0 else f"k{colour}"
+    dot = f'<circle class="{kind}" cx="{_at(axis, mark.value)}" cy="{y}" r="4.5"><title>{shown}</title></circle>'
     return f'<line class="k{colour}" {ends} stroke-width="2"/>{dot}'
+
+
+def _at(axis: Axis, value: float) -> float:
+    return axis.at(max(value, axis.low) if axis.log else value)
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> Axis:
@@ -113,6 +128,15 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
     first, last = floor(low / step), ceil(high / step)
     ticks = [(step * k, number(round(step * k, 9))) for k in range(first, last + 1)]
     return Axis(step * first, step * max(last, first + 1), start, end, ticks)
+
+
+def _log_axis(values: Sequence[float], start: float, end: float) -> Axis:
+    """From a power of ten below all that is positive to one above all."""
+    positive = [value for value in values if value > 0] or [1.0]
+    first, last = floor(log10(min(positive))), ceil(log10(max(positive)))
+    powers = [10.0**power for power in range(first, max(last, first + 1) + 1)]
+    ticks = [(power, number(power).removeprefix("1 \u00d7 ")) for power in powers]
+    return Axis(powers[0], powers[-1], start, end, ticks, log=True)
 
 
 def _document(width: int, height: int, label: str, shapes: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
-from benchmarks._paper_measure import AREAS, ATTACKS, FIDELITY, MAY_BE_ATTACKED, REAL
+from benchmarks._paper_contenders import ALL, CLIPPED, COMMON, OURS, YARDSTICK, contenders
+from benchmarks._paper_measure import AREAS, ATTACKS, CODES_PER_RECORD, FIDELITY, MAY_BE_ATTACKED, REAL
 from benchmarks._paper_plan import ALONE, RAREST, Bench, arm_cells, rows_of, seeds_of
 from benchmarks._paper_store import Cell
 from worker.engine.metrics import fidelity_metric
@@ -15,6 +15,10 @@ from worker.engine.metrics import fidelity_metric
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
 MISSING, ABSENT = "missing", "\u2013"
 UNLEARNED = f"{ABSENT}: the cohort has too few records with the disease, or hardly any without, to train a classifier."
+TOO_MANY_CODES = (
+    f"{CLIPPED}: its clipped values are no probabilities; the small positive noise of several hundred absent codes "
+    "adds up to too many codes."
+)
 AREA_NAMES = {"auroc": "AUROC", "auprc": "AUPRC"}
 ATTACK_NAMES = {"air": "AIR", "mir": "MIR"}
 ARM_NAMES = {ALONE: "real alone", "real": "+ real", "unconditional": "+ unconditional", "guided": "+ exact-guided"}
@@ -47,13 +51,42 @@ def tables(bench: Bench) -> list[Table]:
 
 def fidelity_table(bench: Bench, arena: str) -> Table:
     header = ["", *(f"{title} {ARROWS[fidelity_metric(name).direction]}" for name, title in FIDELITY.items())]
+    header.append("codes per record")
     rows = []
     for row in rows_of(bench, arena):
         cell = bench.store.find(f"fidelity/{arena}/{row}")
         shown = "floor (real records)" if row == REAL else row_name(row)
-        rows.append([shown, *(measured(part(cell, name)) for name in FIDELITY)])
+        rows.append([shown, *(measured(part(cell, name)) for name in FIDELITY), _codes(cell)])
     title = f"Fidelity, {arena}, {bench.sizes.records:,} records"
-    return Table(title, header, rows, remarks(bench, arena))
+    return Table(title, header, rows, [*remarks(bench, arena), *_fidelity_notes(bench, arena)])
+
+
+def _codes(cell: Cell | None) -> str:
+    if cell is None:
+        return MISSING
+    return f"{cell[CODES_PER_RECORD]:.1f}" if CODES_PER_RECORD in cell else ABSENT  # as in cells of earlier versions
+
+
+def _fidelity_notes(bench: Bench, arena: str) -> list[str]:
+    published = [row.name for row in contenders(arena, bench.quick) if row.published]
+    yardstick = bench.store.find(f"fidelity/{arena}/{YARDSTICK}") or {}
+    worse = [row for row in published if _worse(bench.store.find(f"fidelity/{arena}/{row}") or {}, yardstick)]
+    notes = []
+    if worse:
+        notes.append(
+            f"{', '.join(worse)}: worse than {YARDSTICK} codes on every metric: hardly trained within the budget."
+        )
+    return [*notes, TOO_MANY_CODES] if CLIPPED in published else notes
+
+
+def _worse(cell: Cell, yardstick: Cell) -> bool:
+    """On every metric that both have."""
+    losses = []
+    for name in FIDELITY:
+        value, bar = ((part(each, name) or {}).get("value") for each in (cell, yardstick))
+        if value is not None and bar is not None:
+            losses.append(value < bar if fidelity_metric(name).direction == "higher" else value > bar)
+    return bool(losses) and all(losses)
 
 
 def utility_tables(bench: Bench, arena: str) -> list[Table]:
@@ -151,8 +184,9 @@ def cost_table(bench: Bench, arena: str) -> Table:
     for row in contenders(arena, bench.quick):
         model = bench.store.find(f"model/{arena}/{row.trained_as}")
         cohort = bench.store.find(f"cohort/{arena}/{row.name}")
-        memory = bench.store.find(f"memory/{arena}/{row.trained_as}")
-        rows.append([row_name(row.name), *_training(model), *_sampling(cohort), _peak(memory)])
+        # other settings take no other memory, but the plain sampler has not been measured
+        peak = ABSENT if row.plain else _peak(bench.store.find(f"memory/{arena}/{row.trained_as}"))
+        rows.append([row_name(row.name), *_training(model), *_sampling(cohort), peak])
     notes = [
         f"Budget: {60 * bench.minutes:,.0f} s of training each, the epochs chosen by a short trial; an epoch that does "
         "not fit is cut to a part of the records. Peak memory is that of a process that does nothing else, libraries "
@@ -176,7 +210,8 @@ def _sampling(cell: Cell | None) -> list[str]:
         return [MISSING if cell is None else ABSENT] * 2
     calls = ABSENT if cell["calls"] is None else f"{cell['calls']:,}"
     rate = cell["records_per_second"]
-    return [calls, f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"]
+    about = "about " if "absent" in cell else ""  # estimated: nothing was drawn
+    return [calls, about + (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}")]
 
 
 def _peak(cell: Cell | None) -> str:

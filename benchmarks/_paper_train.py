@@ -30,7 +30,7 @@ TRIAL_SHARE = 0.1  # of the budget: a trial of a slow network has fewer steps
 EVALUATIONS = 0.05  # of the budget, for the held-out evaluations of ours; no other generator makes any
 LARGEST_AUTOMATIC_BATCH, SMALLEST_AUTOMATIC_BATCH = 512, 64
 PROBE_CALLS, PROBE_ROWS, PROBE_SHARE = 4, (4, 64, 1024), 0.01
-MEMORY_SHARE = 0.75  # of the machine's, for one training
+MEMORY_SHARE = 0.75  # of the machine's, for one training or drawing
 FEW_CALLS = 16  # of the network: never too slow, and enough to see how much memory one needs
 
 
@@ -79,7 +79,7 @@ def _send(sender: Any, make: Callable[..., Cell], *arguments: Any) -> None:
     except RuntimeError as error:  # torch has no exception of its own for this
         if "allocate memory" not in str(error):
             raise
-        sender.send({"absent": f"a training step needs more than {most / 2**30:.0f} GiB of memory"})
+        sender.send({"absent": f"it needs more than {most / 2**30:.0f} GiB of memory"})
 
 
 def train_here(folder: Path, split: str, contender: Contender, name: str, seconds: float, seed: int) -> Cell:

@@ -13,10 +13,11 @@ from benchmarks._paper_store import Cell
 from worker.engine.metrics import fidelity_metric
 
 DEFINITION = (
-    "Ours leads a fidelity metric when no baseline's value is better. It leads an area (AUROC, AUPRC) when none is "
-    "larger by more than half the width of our 95 % interval, and *outright* when none is larger at all. Baselines "
-    "are the published generators with all their variants; `independent`, real records and our own variants are "
-    "yardsticks and do not count, and a baseline without a cohort has not been compared."
+    "Ours leads a fidelity metric when its value is better than every baseline's; a tie is no lead. It leads an area "
+    "(AUROC, AUPRC) when none is larger by more than half the width of our 95 % interval, and *outright* when ours is "
+    "larger than all. Baselines are the published generators with all their variants; `independent`, real records and "
+    "our own variants are yardsticks and do not count. A baseline without a cohort has not been compared, nor one "
+    "whose cohort has no value for a metric: each figure says how many of the baselines have a cohort."
 )
 
 
@@ -38,14 +39,14 @@ class Lead:
 
 
 def compare(metric: str, direction: str, ours: Cell, rivals: Sequence[Cell]) -> Lead:
-    """By the definition above. Without a value, or with no rival that has one, nothing is led."""
+    """By the definition above, over the rivals that have a value. Without one, ours or theirs, nothing is led."""
     theirs = [rival["value"] for rival in rivals if "value" in rival]
     if "value" not in ours or not theirs:
         return Lead(metric, False, False)
     sign = 1 if direction == "higher" else -1
     lead = min(sign * (ours["value"] - rival) for rival in theirs)  # over the best of them
     half = (ours["high"] - ours["low"]) / 2
-    return Lead(metric, bool(lead >= -half), bool(lead >= 0))
+    return Lead(metric, bool(lead >= -half), bool(lead > 0))
 
 
 def require_finished(bench: Bench) -> None:
@@ -117,10 +118,11 @@ def figures(bench: Bench) -> list[tuple[str, float, str]]:
     for arena, suffix in ((ALL, ""), (COMMON, "_100_codes")):
         if not rivals_in(bench, arena):
             continue
+        against = _against(bench, arena)
         won = [lead.outright for lead in fidelity_leads(bench, arena)]
-        found.append((f"wins.fidelity{suffix}", float(sum(won)), f"of {len(won)} metrics"))
+        found.append((f"wins.fidelity{suffix}", float(sum(won)), f"of {len(won)} metrics, {against}"))
         for area in reversed(AREAS):
-            found += _counted(f"wins.{area}{suffix}", area_leads(bench, arena, area))
+            found += _counted(f"wins.{area}{suffix}", area_leads(bench, arena, area), against)
     if RAREST in bench.facts["labels"][ALL]:
         for added in bench.sizes.added:
             ratio = guided_over_real(bench, RAREST, added)
@@ -130,8 +132,15 @@ def figures(bench: Bench) -> list[tuple[str, float, str]]:
     return found
 
 
-def _counted(name: str, leads: Sequence[Lead]) -> list[tuple[str, float, str]]:
-    of = f"of {len(leads)} diseases"
+def _against(bench: Bench, arena: str) -> str:
+    """How many of the published generators have a cohort."""
+    rivals = rivals_in(bench, arena)
+    there = [row for row in rivals if "absent" not in bench.store.read(f"cohort/{arena}/{row}")]
+    return f"against {len(there)} of {len(rivals)} baselines"
+
+
+def _counted(name: str, leads: Sequence[Lead], against: str) -> list[tuple[str, float, str]]:
+    of = f"of {len(leads)} diseases, {against}"
     if not leads:
         return []
     return [

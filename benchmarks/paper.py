@@ -8,6 +8,7 @@ privacy are run only on data that is named in _paper_measure.MAY_BE_ATTACKED.
 
 import argparse
 import atexit
+import json
 import shlex
 import shutil
 import sys
@@ -23,7 +24,7 @@ import numpy as np
 from benchmarks._harness import Figures, console, load_long, options, show, subset
 from benchmarks._paper_contenders import Arena, arenas
 from benchmarks._paper_pages import unpacked, write_results
-from benchmarks._paper_plan import RUN, Bench, plan
+from benchmarks._paper_plan import DRAWING, RUN, Bench, plan
 from benchmarks._paper_store import Store, Task
 from benchmarks._paper_tables import tables
 from benchmarks._paper_train import machine
@@ -35,6 +36,7 @@ from worker.evaluation import labels_in
 
 SIMULATED = "simulated"
 HOLDOUT_SHARE = 0.05
+MINUTES, SEED = 3.0, 0
 QUICK_MINUTES, QUICK_DRAWING = 0.01, 0.1
 RESULTS = Path("docs/results")
 WORK = Path(tempfile.gettempdir()) / "ehr-d3pm-paper"
@@ -53,13 +55,13 @@ GUESSED_SECONDS = {
 def main() -> None:
     arguments = _arguments()
     bench = _bench(arguments)
-    out = arguments.out or (bench.store.folder / "results" if bench.quick else RESULTS / bench.data)
+    out = arguments.out or _out(bench, arguments)
     if arguments.report_only:
-        bench = _finished(bench, out)
+        bench = _finished(bench, arguments, out)
     else:
-        command = shlex.join(["python", "-m", "benchmarks.paper", *_without_places(arguments)])
-        sizes = vars(bench.sizes)
-        bench.begin({"minutes": bench.minutes, "seed": bench.seed, "command": command, "machine": machine()} | sizes)
+        command = shlex.join(["python", "-m", "benchmarks.paper", *_without_places(arguments, bench)])
+        facts = {"minutes": bench.minutes, "seed": bench.seed, "drawing": bench.drawing, "command": command}
+        bench.begin(facts | {"machine": machine()} | vars(bench.sizes))
         run_all(bench, arguments.only)
     for table in tables(bench):
         show(table.title, table.header, table.rows)
@@ -78,7 +80,24 @@ def main() -> None:
     results.finish(arguments.json)
 
 
-def _finished(bench: Bench, out: Path) -> Bench:
+def _out(bench: Bench, arguments: argparse.Namespace) -> Path:
+    """Where the tables are. Those of a part of the cells or of another run do not replace what is there."""
+    kept, own = RESULTS / bench.data, bench.store.folder / "results"
+    if bench.quick:
+        return own
+    if arguments.report_only:
+        return kept
+    return own if arguments.only is not None or _of_another_run(kept / "results.json", bench) else kept
+
+
+def _of_another_run(results: Path, bench: Bench) -> bool:
+    if not results.exists():
+        return False
+    run = json.loads(results.read_text(encoding="utf-8"))["run"]
+    return (run["minutes"], run["seed"]) != (bench.minutes, bench.seed)
+
+
+def _finished(bench: Bench, arguments: argparse.Namespace, out: Path) -> Bench:
     """The run whose cells are in the work folder or, where that has none, in the results that were written from it."""
     if bench.store.has(RUN):
         return bench
@@ -88,17 +107,23 @@ def _finished(bench: Bench, out: Path) -> Bench:
     console.print(f"no cells in {bench.store.folder}: reading those of {results}")
     folder = tempfile.mkdtemp(prefix="ehr-d3pm-paper-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return unpacked(results, bench, Path(folder))
+    found = unpacked(results, bench, Path(folder))
+    for asked, had in ((arguments.budget, found.minutes), (arguments.seed, found.seed)):
+        if asked not in (None, had):
+            sys.exit(f"{results} is of another run, with {found.minutes:g} minutes of training and seed {found.seed}")
+    return found
 
 
 def _arguments() -> argparse.Namespace:
     parser = options(__doc__ or "", data=True)
-    parser.add_argument("--budget", type=float, default=3.0, metavar="MINUTES", help="training time of each generator")
-    limit = "who would draw longer is not compared; default: 90"
-    parser.add_argument("--drawing", type=float, default=90.0, metavar="MINUTES", help=limit)
+    budget = f"training time of each generator; default: {MINUTES:g}"
+    parser.add_argument("--budget", type=float, metavar="MINUTES", help=budget)
+    limit = f"who would draw longer is not compared; default: {DRAWING:g}"
+    parser.add_argument("--drawing", type=float, default=DRAWING, metavar="MINUTES", help=limit)
     parser.add_argument("--work", type=Path, metavar="DIR", help=f"cells, models and cohorts; default: {WORK}")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"tables and pictures; default: {RESULTS}/DATA")
-    parser.add_argument("--seed", type=int, default=0)
+    places = f"{RESULTS}/DATA, or the work folder where that has another run or not all was asked for"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"tables and pictures; default: {places}")
+    parser.add_argument("--seed", type=int, help=f"default: {SEED}")
     parser.add_argument("--report-only", action="store_true", help="read the finished cells and make nothing")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only cells of these kinds or generators")
     return parser.parse_args()
@@ -106,14 +131,15 @@ def _arguments() -> argparse.Namespace:
 
 def _bench(arguments: argparse.Namespace) -> Bench:
     quick = arguments.quick
-    minutes = QUICK_MINUTES if quick else arguments.budget
+    asked = MINUTES if arguments.budget is None else arguments.budget
+    minutes, seed = QUICK_MINUTES if quick else asked, SEED if arguments.seed is None else arguments.seed
     # The name decides what may be attacked: a link by another name does not change it.
     data = SIMULATED if arguments.data is None else arguments.data.resolve().name
     # A quick look shall see that it runs, so it finds nothing done.
     work = arguments.work or (Path(tempfile.mkdtemp(prefix="ehr-d3pm-paper-")) if quick else WORK)
-    store = Store.of(work, data, minutes, arguments.seed, quick)
+    store = Store.of(work, data, minutes, seed, quick)
     drawing = QUICK_DRAWING if quick else arguments.drawing
-    return Bench(store, data, minutes, arguments.seed, quick, lambda: _load(arguments.data, quick), drawing)
+    return Bench(store, data, minutes, seed, quick, lambda: _load(arguments.data, quick), drawing)
 
 
 def _load(folder: Path | None, quick: bool) -> dict[str, Arena]:
@@ -132,10 +158,12 @@ def _load(folder: Path | None, quick: bool) -> dict[str, Arena]:
     return arenas(train.take(order[border:]), train.take(order[:border]), test, labels)
 
 
-def _without_places(arguments: argparse.Namespace) -> list[str]:
+def _without_places(arguments: argparse.Namespace, bench: Bench) -> list[str]:
     """The options that another machine needs for the same tables."""
-    data = [] if arguments.data is None else ["--data", arguments.data.resolve().name]
-    return [*data, "--budget", f"{arguments.budget:g}", "--seed", str(arguments.seed)]
+    data = [] if arguments.data is None else ["--data", f"PATH/{bench.data}"]
+    size = ["--quick"] if bench.quick else ["--budget", f"{bench.minutes:g}"]
+    drawing = [] if bench.quick or bench.drawing == DRAWING else ["--drawing", f"{bench.drawing:g}"]
+    return [*data, *size, "--seed", str(bench.seed), *drawing]
 
 
 # ---- running
@@ -159,7 +187,27 @@ def _todo(bench: Bench, tasks: Sequence[Task], only: Sequence[str] | None) -> li
     wanted = [task.name for task in tasks if task.asked_for(only)]
     for name in wanted:  # grows as it is read
         wanted += [need for need in named[name].needs if need not in wanted]
+    _forget_outgrown(bench, tasks, wanted)
     return [task for task in tasks if task.name in wanted and not bench.store.has(task.name)]
+
+
+def _forget_outgrown(bench: Bench, tasks: Sequence[Task], wanted: Sequence[str]) -> None:
+    """Wanted cohorts that are absent by a smaller limit than today's, and what was measured of them, are unfinished."""
+    found = {task.name for task in tasks if task.name in wanted and _outgrown(bench, task)}
+    for task in tasks:  # each after those it needs
+        if found.intersection(task.needs):
+            found.add(task.name)
+    for task in reversed(tasks):  # cohorts last: they tell a run that begins after this one was killed what to forget
+        if task.name in found:
+            bench.store.forget(task.name)
+
+
+def _outgrown(bench: Bench, task: Task) -> bool:
+    cell = bench.store.find(task.name) if task.kind == "sampling" else None
+    if cell is None or "absent" not in cell or "records_per_second" not in cell:
+        return False
+    needed = bench.sizes.records / cell["records_per_second"] / 60
+    return bench.drawing > float(cell.get("limit_minutes", needed))  # cells of earlier versions do not tell their limit
 
 
 def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:

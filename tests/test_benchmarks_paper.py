@@ -1,12 +1,15 @@
 """The paper's tables: cells are made once, budgets kept, real people not attacked, and wins counted right."""
 
+import argparse
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 from xml.etree import ElementTree
 
@@ -14,12 +17,15 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
+from app.report_page.svg import Mark
 from benchmarks import paper
 from benchmarks._paper_contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
-from benchmarks._paper_measure import AttackRefusedError, attacked, guided_prevalence
+from benchmarks._paper_measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence
 from benchmarks._paper_pages import write_results
 from benchmarks._paper_plan import RAREST, RUN, Bench, fingerprint, plan
 from benchmarks._paper_store import Store, Task
+from benchmarks._paper_svg import dot_plot
+from benchmarks._paper_tables import cost_table, fidelity_table
 from benchmarks._paper_train import draw_within, train_within
 from benchmarks._paper_wins import MissingCellsError, compare, figures
 from worker.engine import generators
@@ -27,6 +33,7 @@ from worker.engine.errors import TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, State
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics.classifier import Label
+from worker.engine.metrics.measurement import Measurement
 from worker.engine.records import Records
 from worker.engine.training import Progress
 
@@ -171,6 +178,82 @@ def test_records_and_models_come_back_without_pickle(tmp_path: Path) -> None:
     assert isinstance(loaded, IndependentGenerator) and loaded.prevalence.tolist() == [0.1, 0.9]
 
 
+@pytest.mark.parametrize(("seed", "repetitions"), [(0, range(5)), (2, range(2_000, 2_005))])
+def test_augmentation_draws_with_the_seed_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, repetitions: range
+) -> None:
+    drawn, split = set(), set()
+    records = Records.from_sets([{0}] * 20, 3)
+
+    def sample(request: SampleRequest) -> Records:
+        drawn.add(request.seed)
+        return records
+
+    def augmented(*arguments: Any) -> dict[str, Any]:
+        split.add(arguments[-1])
+        return {}
+
+    monkeypatch.setattr("benchmarks._paper_plan._ours", lambda bench: SimpleNamespace(sample=sample))
+    monkeypatch.setattr("benchmarks._paper_plan.augmented", augmented)
+    labels = [Label(name, (0,)) for name in DISEASES]
+    run = replace(bench(tmp_path, load=lambda: arenas(records, records, records, labels)), seed=seed)
+    for task in plan(run):
+        if task.kind in ("pool", "augmentation"):
+            run.store.run(task)
+    assert drawn == {1_000 + repetition for repetition in repetitions} and split == set(repetitions)
+    assert run.store.has(f"augmentation/{RAREST}/seed4/guided-20000")  # the same names in every run
+
+
+# ---- what is asked for
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[argparse.Namespace, Bench]:
+    monkeypatch.setattr(sys, "argv", ["paper", *options])
+    arguments = paper._arguments()
+    return arguments, paper._bench(arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        (["--data", "somewhere/nhds-adult"], "--data PATH/nhds-adult --budget 3 --seed 0"),
+        (["--budget", "10", "--drawing", "240", "--seed", "2"], "--budget 10 --seed 2 --drawing 240"),
+        (["--drawing", "90"], "--budget 3 --seed 0"),
+    ],
+)
+def test_the_command_that_is_noted_can_be_run_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], noted: str
+) -> None:
+    assert " ".join(paper._without_places(*asked(monkeypatch, *options))) == noted
+
+
+def test_the_command_of_the_largest_limit_is_kept(tmp_path: Path) -> None:
+    run = bench(tmp_path, load=tiny)  # whose cells are from before limits were noted
+    for drawing, kept in ((90.0, 90.0), (240.0, 240.0), (90.0, 240.0)):
+        run.begin({"drawing": drawing, "command": f"--drawing {drawing:g}"})
+        facts = run.store.read(RUN)
+        assert facts["drawing"] == kept and facts["command"] == f"--drawing {kept:g}" and facts["train"] == 900
+
+
+def test_a_part_or_another_run_does_not_replace_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "docs"
+    monkeypatch.setattr(paper, "RESULTS", results)
+
+    def out(*options: str) -> Path:
+        arguments, run = asked(monkeypatch, "--work", str(tmp_path), *options)
+        found = paper._out(run, arguments)
+        assert found in (results / "simulated", run.store.folder / "results")
+        return found
+
+    assert out("--budget", "10") == results / "simulated"  # nothing is there yet
+    (results / "simulated").mkdir(parents=True)
+    (results / "simulated" / "results.json").write_text(json.dumps({"run": {"minutes": 3.0, "seed": 0}}))
+    for options in ([], ["--budget", "3", "--seed", "0"], ["--report-only", "--seed", "1"]):
+        assert out(*options) == results / "simulated"
+    for options in (["--only", "rival"], ["--budget", "10"], ["--seed", "1"]):
+        assert out(*options) != results / "simulated"
+
+
 # ---- budgets
 
 ROW = Contender("rival", "rival", RivalSettings().model_dump())
@@ -244,6 +327,18 @@ def test_drawing_makes_the_published_calls_or_none_at_all(monkeypatch: pytest.Mo
     records, cell = draw_within(rival(), 100, 50.0, 0)
     assert records is None and "would take 1.7 minutes with the published 1,000 network calls" in cell["absent"]
     assert cell["records_per_second"] == pytest.approx(1) and cell["calls"] == 1000
+
+
+@pytest.mark.usefixtures("_own_clock")
+def test_a_cohort_that_would_take_too_long_tells_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rival: type[Rival]
+) -> None:
+    monkeypatch.setattr(rival, "call_seconds", 1e-3)
+    run = replace(bench(tmp_path), drawing=300.0)
+    run.store.write(f"model/{ALL}/rival", {"seconds": 180.0})
+    run.store.save_model(f"model/{ALL}/rival", rival())
+    cell = run.store.run(next(task for task in plan(run) if task.name == f"cohort/{ALL}/rival"))
+    assert "would take 6.9 hours" in cell["absent"] and cell["limit_minutes"] == 300.0
 
 
 # ---- who is compared
@@ -349,6 +444,29 @@ def finish(run: Bench) -> None:
         run.store.write(task.name, cell)
 
 
+@pytest.mark.parametrize(
+    ("noted", "same", "larger"),
+    [({"limit_minutes": 90.0}, 90.0, 91.0), ({}, 4_000.0, 5_000.0)],  # 25,000 records at 0.1 a second: 4,167 minutes
+    ids=["limit noted", "an older cell"],
+)
+def test_a_larger_limit_gives_a_cohort_another_chance(
+    tmp_path: Path, noted: dict[str, float], same: float, larger: float
+) -> None:
+    run, row = bench(tmp_path), "d3pm paper-mimic"
+    finish(run)
+    cohort = f"cohort/{ALL}/{row}"
+    run.store.write(cohort, run.store.read(cohort) | noted)
+
+    def todo(drawing: float, only: list[str] | None = None) -> list[str]:
+        return [task.name for task in paper._todo(replace(run, drawing=drawing), plan(run), only)]
+
+    again = [cohort, f"memory/{ALL}/{row}", f"fidelity/{ALL}/{row}"]
+    again += [*(f"utility/{ALL}/{row}/{disease}" for disease in DISEASES), f"privacy/{row}"]
+    assert todo(same) == [] and todo(larger, ["guided"]) == []
+    assert todo(larger, ["fidelity"]) == [cohort, f"fidelity/{ALL}/{row}"]
+    assert todo(same) == again  # what was measured of the old cell, whether it was asked for or not
+
+
 def test_wins_are_counted_by_their_definition(tmp_path: Path) -> None:
     run = bench(tmp_path)
     finish(run)
@@ -369,6 +487,8 @@ def test_wins_are_counted_by_their_definition(tmp_path: Path) -> None:
         ("higher", 0.80, [0.811], False, False),
         ("lower", 0.80, [0.789, 0.9], False, False),
         ("lower", 0.80, [0.81], True, True),
+        ("higher", 0.80, [0.80, 0.5], True, False),  # a tie
+        ("lower", 0.80, [0.80], True, False),
     ],
 )
 def test_a_lead(direction: str, ours: float, rivals: list[float], within: bool, outright: bool) -> None:
@@ -381,6 +501,81 @@ def test_who_was_not_compared_is_not_beaten() -> None:
     for ours, rival in ((absent, around(0.5)), (around(0.5), absent)):
         lead = compare("m", "higher", ours, [rival])
         assert not lead.within_interval and not lead.outright
+    for rival, led in ((around(0.4), True), (around(0.6), False)):
+        lead = compare("m", "higher", around(0.5), [absent, rival])
+        assert (lead.within_interval, lead.outright) == (led, led)
+
+
+def test_figures_say_against_how_many_baselines(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+    for task in plan(run):
+        if task.about == "rival bernoulli":
+            run.store.write(task.name, {"absent": "collapsed"})
+    units = {name: unit for name, _, unit in figures(run) if name.startswith("wins.")}
+    assert units.pop("wins.fidelity") == "of 5 metrics, against 1 of 2 baselines"
+    assert set(units.values()) == {"of 2 diseases, against 1 of 2 baselines"}
+
+
+def test_fidelity_tells_how_many_codes_a_record_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = SimpleNamespace(measure=lambda *_: Measurement(absent="not here"))
+    monkeypatch.setattr("benchmarks._paper_measure.fidelity_metric", lambda name: metric)
+    records = Records.from_sets([{0}, {0, 1, 2}, set()] * 20, 3)
+    measured = fidelity_of(records, Arena(ALL, records, records, records, ()), 0)
+    assert measured["codes_per_record"] == pytest.approx(4 / 3)
+    run, name = bench(tmp_path), f"fidelity/{ALL}/rival"
+    finish(run)
+    run.store.write(name, run.store.read(name) | {"codes_per_record": 8.27})
+
+    def codes() -> dict[str, str]:
+        table = fidelity_table(run, ALL)
+        assert table.header[-1] == "codes per record"
+        return {row[0]: row[-1] for row in table.rows}
+
+    assert (codes()["rival"], codes()["independent"], codes()["d3pm paper-mimic"]) == ("8.3", "\u2013", "\u2013")
+    run.store.forget(name)
+    assert codes()["rival"] == "missing"
+
+
+def test_who_is_worse_than_independent_codes_is_named(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+
+    def named() -> list[str]:
+        return [note.split(":")[0] for note in fidelity_table(run, ALL).notes if "worse than independent" in note]
+
+    assert named() == []
+    cells = {row: f"fidelity/{ALL}/{row}" for row in ("independent", "rival", "rival bernoulli")}
+    good = {name: around(0.8) for name in SPEARMAN} | {name: around(0.2) for name in DISTANCE}
+    run.store.write(cells["independent"], good)
+    assert named() == ["rival, rival bernoulli"]
+    run.store.write(cells["rival"], run.store.read(cells["rival"]) | {"mmd": around(0.2)})
+    bernoulli = run.store.read(cells["rival bernoulli"])
+    run.store.write(cells["rival bernoulli"], bernoulli | {"cmd": {"absent": "too few codes"}})
+    assert named() == ["rival bernoulli"]  # what only one of them has does not count
+    run.store.write(cells["rival bernoulli"], {"absent": "collapsed"})
+    assert named() == []
+
+
+def test_ehrdiffs_probabilities_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clipped(Rival):
+        name = "ehrdiff"
+
+    assert not [note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note]
+    registry = (generators.D3PMGenerator, IndependentGenerator, Clipped)
+    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    (note,) = (note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note)
+    assert note.startswith("ehrdiff bernoulli: ")
+
+
+def test_costs_that_were_not_measured_are_not_told(tmp_path: Path) -> None:
+    run = bench(tmp_path)
+    finish(run)
+    drawing = {row[0]: row[-3:] for row in cost_table(run, ALL).rows}  # network calls, records a second, memory
+    assert drawing["d3pm (ours)"] == drawing["rival bernoulli"] == ["16", "100", "0.50"]
+    assert drawing[PLAIN] == ["16", "100", "\u2013"]
+    assert drawing["d3pm paper-mimic"] == ["64", "about 0.1", "\u2013"]
 
 
 def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
@@ -403,23 +598,42 @@ def test_the_report_is_made_of_cells_alone(tmp_path: Path) -> None:
     assert kept["figures"] == rows and len(kept["cells"]) == len(plan(run))
 
 
+def test_values_of_several_magnitudes_lie_apart_on_a_logarithmic_axis() -> None:
+    values = (0.66, 7e-4, 5e-5, -2e-6)
+    rows = [(f"{value}", Mark("", value, value - 1e-5, value + 1e-5), False) for value in values]
+    root = ElementTree.fromstring(dot_plot("MMD", rows, 0.0, "floor", log=True))
+    dots = root.findall("{http://www.w3.org/2000/svg}circle")
+    places = [float(dot.attrib["cx"]) for dot in dots]
+    assert min(right - left for left, right in pairwise(reversed(places))) > 15
+    ticks = [line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.attrib["class"] == "grid"]
+    assert places[-1] == min(float(tick.attrib["x1"]) for tick in ticks)
+    assert [dot.attrib["class"] for dot in dots] == ["k2", "k2", "k2", "k2 ring"]
+    words = "".join(root.itertext())
+    assert "dashed: floor (0 or less); ring: 0 or less" in words and "10\u207b\u2075" in words
+
+
 def test_missing_cells_are_named_and_nothing_is_invented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = bench(Store.of(tmp_path, "simulated", 3.0, 0, False).folder)
     finish(run)
     figures_file, out = tmp_path / "figures.json", tmp_path / "out"
-    asked = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
-    monkeypatch.setattr(sys, "argv", asked)
+    options = ["paper", "--work", str(tmp_path), "--report-only", "--out", str(out), "--json", str(figures_file)]
+    monkeypatch.setattr(sys, "argv", options)
     paper.main()
-    assert {"name": "wins.fidelity", "value": 3.0, "unit": "of 5 metrics"} in json.loads(figures_file.read_text())
+    of = "of 5 metrics, against 2 of 2 baselines"
+    assert {"name": "wins.fidelity", "value": 3.0, "unit": of} in json.loads(figures_file.read_text())
     figures_file.unlink()
     written = (out / "results.md").read_text()
-    monkeypatch.setattr(sys, "argv", [*asked, "--work", str(tmp_path / "elsewhere")])
+    monkeypatch.setattr(sys, "argv", [*options, "--work", str(tmp_path / "elsewhere")])
     paper.main()  # from the cells that the results have kept
     assert figures_file.exists() and (out / "results.md").read_text() == written
     figures_file.unlink()
-    monkeypatch.setattr(sys, "argv", asked)
+    for other in (["--budget", "10"], ["--seed", "1"]):
+        monkeypatch.setattr(sys, "argv", [*options, "--work", str(tmp_path / "elsewhere"), *other])
+        with pytest.raises(SystemExit, match="another run, with 3 minutes of training and seed 0"):
+            paper.main()
+    monkeypatch.setattr(sys, "argv", options)
     (run.store.folder / "utility" / "all-codes" / "rival" / "diabetes.json").unlink()
     with pytest.raises(MissingCellsError, match="1 cells are not finished: utility/all codes/rival/diabetes"):
         figures(run)

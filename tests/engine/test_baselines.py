@@ -131,6 +131,19 @@ def test_the_penalty_is_how_far_the_slope_is_from_one() -> None:
     assert float(penalty.detach()) == pytest.approx(4.0)
 
 
+def test_the_slope_is_held_between_real_and_made_records() -> None:
+    """|x|^2 has the slope 2 |x|. On the way from |x| = 1 to |x| = 3 that is 2 + 4 u with u uniform in (0, 1), and the
+    mean of (1 + 4 u)^2 is 1 + 4 + 16 / 3."""
+
+    class Squares(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x**2).sum(1, keepdim=True)
+
+    real, made = torch.full((20_000, 4), 0.5), torch.full((20_000, 4), 1.5)
+    penalty = gradient_penalty(Squares(), real, made, torch.Generator().manual_seed(0))
+    assert float(penalty.detach()) == pytest.approx(31 / 3, rel=0.02)  # 4 standard errors
+
+
 def test_medwgans_critic_sees_the_whole_batch() -> None:
     critic = MeanCritic(3, MedWganConfig())
     record = torch.tensor([[1.0, 0.0, 0.0]])

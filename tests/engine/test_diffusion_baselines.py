@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.engine.test_generators import population
 from worker.engine.errors import ConfigError, DataError
-from worker.engine.generators import FitRequest, SampleRequest
+from worker.engine.generators import FitRequest, SampleRequest, State
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.edm import EDM
 from worker.engine.generators.baselines.ehrdiff import EHRDiff
@@ -166,4 +166,16 @@ def test_tabsyn_puts_its_latents_where_the_diffusion_expects_them() -> None:
     z = (z / generator.network.scale).detach()
     np.testing.assert_allclose(z.mean(0), 0, atol=1e-4)
     assert float(z.var(0, correction=0).mean().sqrt()) == pytest.approx(0.5, rel=1e-3)
-    assert "train" not in vars(generator)  # a trained generator holds no patients
+    assert not {"train", "encoded"} & set(vars(generator))  # a trained generator holds no patients
+
+
+def test_tabsyns_encoder_is_not_saved() -> None:
+    generator = TabSyn.fit(FitRequest(population(100, codes=12), settings=TINY["tabsyn"], device="cpu"))
+    state = generator.state()
+    parts = {name.split(".")[0] for name in state.tensors}
+    assert parts == {"decoder", "readout", "readout_bias", "denoiser", "centre", "scale"}
+    whole = State(generator.network.state_dict(), state.config)  # as it was once saved
+    records = generator.sample(SampleRequest(50)).to_dense()
+    assert records.any()
+    for kept in (state, whole):
+        np.testing.assert_array_equal(TabSyn.from_state(kept).sample(SampleRequest(50)).to_dense(), records)

@@ -44,6 +44,15 @@ def test_the_sampler_reproduces_mean_and_variance_of_a_normal_distribution(churn
     np.testing.assert_allclose(x.std(0), DEVIATION, rtol=0.03)
 
 
+@pytest.mark.parametrize("churn", [0.0, 1.0, 80.0])
+def test_without_a_network_samples_have_the_deviation_that_is_assumed(churn: float) -> None:
+    """D is then c_skip * x, the ideal denoiser of a normal distribution with deviation sigma_data."""
+    edm = EDM(sigma_data=0.14, sigma_min=0.002, churn=churn)
+    x = edm.sample(lambda x, t: torch.zeros_like(x), (20_000, 1), 256, torch.Generator().manual_seed(0))
+    assert float(x.std()) == pytest.approx(0.14, rel=0.025)
+    assert abs(float(x.mean())) < 4 * 0.14 / 20_000**0.5
+
+
 def test_no_network_has_a_lower_loss_than_the_ideal_one() -> None:
     """The loss is least at the mean of x_0 given x_sigma: any shift of it costs."""
     edm = EDM(sigma_data=0.5, sigma_min=0.002)
@@ -58,8 +67,8 @@ def test_no_network_has_a_lower_loss_than_the_ideal_one() -> None:
 
 def test_the_target_of_the_network_has_variance_1_at_every_noise() -> None:
     x = 0.14 * torch.randn(200_000, 1, generator=torch.Generator().manual_seed(3))
-    for log_mean in (-3.0, -1.2, 2.0):
-        edm = EDM(sigma_data=0.14, sigma_min=0.02, log_mean=log_mean, log_deviation=0.01)
+    for log_mean, log_deviation in ((-3.0, 0.01), (-1.2, 0.01), (2.0, 0.01), (-1.2, 1.2)):
+        edm = EDM(sigma_data=0.14, sigma_min=0.02, log_mean=log_mean, log_deviation=log_deviation)
         nothing = edm.loss(lambda x, t: torch.zeros_like(x), x, torch.Generator().manual_seed(4))
         assert float(nothing) == pytest.approx(1, abs=0.02)
 

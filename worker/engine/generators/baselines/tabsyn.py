@@ -93,6 +93,7 @@ class TabSyn(HeunBaseline):
     name = "tabsyn"
     Settings = TabSynConfig
     network: TabSynNetwork
+    training_only = ("whole", "states", "codes", "mean.", "log_variance.")  # the encoders and the tokens they read
 
     def build(self) -> nn.Module:
         self.edm = EDM(SIGMA_DATA, sigma_min=0.002, churn=1.0)
