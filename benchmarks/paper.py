@@ -28,7 +28,7 @@ from benchmarks._paper_plan import DRAWING, RUN, Bench, plan
 from benchmarks._paper_store import Store, Task
 from benchmarks._paper_tables import tables
 from benchmarks._paper_train import machine
-from benchmarks._paper_wins import MissingCellsError, figures
+from benchmarks._paper_wins import MissingCellsError, figures, unfinished
 from model_store.vocabulary import Vocabulary
 from worker.engine.metrics.utility import TRAININGS_AT_A_TIME
 from worker.engine.population import simulated_population
@@ -72,7 +72,7 @@ def main() -> None:
     except MissingCellsError as error:
         missing = error
     if arguments.out is not None or not arguments.report_only:  # reading shall not replace what is there
-        write_results(bench, out, results.rows, [] if missing is None else missing.names)
+        write_results(bench, out, results.rows, unfinished(bench))
         console.print(f"written to {out}")
     partial = arguments.quick or arguments.only is not None  # asked not to finish
     if missing is not None and (arguments.report_only or not partial):

@@ -27,7 +27,7 @@ from benchmarks._paper_store import Store, Task
 from benchmarks._paper_svg import dot_plot
 from benchmarks._paper_tables import cost_table, fidelity_table
 from benchmarks._paper_train import draw_within, train_within
-from benchmarks._paper_wins import MissingCellsError, compare, figures
+from benchmarks._paper_wins import MissingCellsError, compare, figures, unfinished
 from worker.engine import generators
 from worker.engine.errors import TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, State
@@ -610,6 +610,23 @@ def test_values_of_several_magnitudes_lie_apart_on_a_logarithmic_axis() -> None:
     assert [dot.attrib["class"] for dot in dots] == ["k2", "k2", "k2", "k2 ring"]
     words = "".join(root.itertext())
     assert "dashed: floor (0 or less); ring: 0 or less" in words and "10\u207b\u2075" in words
+
+
+def test_what_is_missing_of_the_most_common_codes_leaves_the_other_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FewCodes(Rival):
+        name = "tabsyn"
+
+    run = bench(tmp_path)
+    finish(run)
+    before = figures(run)
+    registry = (generators.D3PMGenerator, IndependentGenerator, Rival, FewCodes)
+    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    missing = unfinished(run)
+    assert missing and all("/100 codes/" in name for name in missing)
+    assert figures(run) == before
 
 
 def test_missing_cells_are_named_and_nothing_is_invented(

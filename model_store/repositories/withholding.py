@@ -9,7 +9,7 @@ same seed and the same conditions, because the records of the smaller are among 
 
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from model_store.errors import ConflictError, UnevaluatedError, WithheldError
@@ -41,22 +41,23 @@ class WithholdingRepository:
         for same in [cohort_id, *self._same_records(cohort)]:
             found = self._against(same, max(filter(None, (released, self._released_at(same))), default=None))
             if found is not None:
+                report, why = found
                 whose = "" if same == cohort_id else f"The cohort {same} has the same records. "
                 raise WithheldError(
-                    f"The cohort is withheld. {whose}{found.withholds} See GET /reports/{found.job_id}. "
-                    f"{_how(cohort_id)}"
+                    f"The cohort is withheld. {whose}{why} See GET /reports/{report}. {_how(cohort_id)}"
                 )
         if released is None:
             self._check_evaluation(cohort_id)
 
-    def _against(self, cohort_id: str, released: float | None) -> Row[tuple[str, str | None]] | None:
-        """The newest report that withholds a cohort and that no release has answered."""
+    def _against(self, cohort_id: str, released: float | None) -> tuple[str, str | None] | None:
+        """The newest report that withholds a cohort and that no release has answered, and why it does."""
         query = select(Report.job_id, Report.withholds).where(
             Report.cohort_job_id == cohort_id, Report.withholds.is_not(None)
         )
         if released is not None:
             query = query.where(Report.created_at > released)
-        return self.session.execute(query.order_by(Report.created_at.desc()).limit(1)).one_or_none()
+        found = self.session.execute(query.order_by(Report.created_at.desc()).limit(1)).one_or_none()
+        return None if found is None else (found.job_id, found.withholds)
 
     def _same_records(self, cohort: Cohort) -> list[str]:
         """Other cohorts with a report that withholds them, drawn by the same model for the same request."""
