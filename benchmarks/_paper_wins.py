@@ -66,7 +66,7 @@ def fidelity_leads(bench: Bench, arena: str) -> list[Lead]:
 def not_compared(bench: Bench) -> dict[str, str]:
     """Published generator -> why it has no cohort."""
     rows = [(arena, row) for arena in (ALL, COMMON) for row in rivals_in(bench, arena)]
-    cells = {row: bench.store.read(f"cohort/{arena}/{row}") for arena, row in rows}
+    cells = {row: bench.store.find(f"cohort/{arena}/{row}") or {} for arena, row in rows}
     return {row: cell["absent"] for row, cell in cells.items() if "absent" in cell}
 
 

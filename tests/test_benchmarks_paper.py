@@ -627,6 +627,8 @@ def test_what_is_missing_of_the_most_common_codes_leaves_the_other_figures(
     missing = unfinished(run)
     assert missing and all("/100 codes/" in name for name in missing)
     assert figures(run) == before
+    write_results(run, tmp_path / "out", [], missing)
+    assert "**Not finished:** model/100 codes/d3pm, " in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_missing_cells_are_named_and_nothing_is_invented(
