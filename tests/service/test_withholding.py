@@ -114,10 +114,14 @@ def test_other_peoples_data_that_may_not_be_attacked_says_nothing_of_a_cohort(sh
 
 def test_a_second_upload_does_not_allow_what_the_first_forbids(shared_stand: Stand) -> None:
     stand = shared_stand
-    _, cohort_id = cohort_of(stand, may_be_attacked=False)
+    first, cohort_id = cohort_of(stand, may_be_attacked=False)
     again = stand.succeed(stand.ingest(DATA, **SHARES))["dataset_id"]
-    report = evaluated(stand, cohort_id, again)
-    assert report.body["own_data"] and report.body["privacy"]["metrics"] == {}
+    for removed in (False, True):
+        if removed:
+            with stand.database.session_scope() as session:
+                DatasetRepository(session).delete(OWNER, first)
+        report = evaluated(stand, cohort_id, again)
+        assert report.body["own_data"] and report.body["privacy"]["metrics"] == {}
 
 
 def test_a_withheld_cohort_cannot_be_had_in_pieces(shared_stand: Stand) -> None:

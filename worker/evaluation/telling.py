@@ -13,8 +13,8 @@ from worker.engine.metrics.attacks import AttackResult
 OF_PATIENTS = ("mir", "mia_tpr_at_fpr", "mcad", "slice_mcad", "auprc")
 # The same where hardly any code of a slice is free: what is added up then is one unknown number of patients.
 OF_FEW_UNKNOWNS = ("slice_prevalence_l1",)
-# What tells whether some patient has exactly a record, and of any fact what is not made of patients' records. Who may
-# choose the codes of a cohort could ask that about anyone.
+# What tells whether some patient has exactly a record: who may choose the codes of a cohort could ask it about anyone.
+# Of the facts of an attack, only those that are not made of patients' records are told then.
 OF_ONE_PATIENT = ("exact_matches",)
 HARMLESS_FACTS = ("known",)
 NOT_TOLD = "not told for a cohort whose codes were chosen, because it would tell whether single patients are there"

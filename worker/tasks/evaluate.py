@@ -10,7 +10,7 @@ from model_store.cohorts import RecordBlock, effective_records, iter_blocks, loa
 from model_store.datasets import StoredDataset
 from model_store.errors import DataError, NotFoundError
 from model_store.reports import REPORT_VERSION, Asked, AttainedTarget
-from model_store.repositories import CohortRepository, ReportRepository
+from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
 from model_store.tables import Cohort, Report
 from model_store.vocabulary import Vocabulary
 from worker.contract import Conditions, EvaluatePayload
@@ -116,11 +116,14 @@ def _is_own(cohort: Cohort, manifest: dict[str, Any], dataset: StoredDataset, pa
 
 
 def _may_attack_own(run: JobRun, cohort: Cohort) -> bool:
-    """What the data the model learned from says; a copy of it, uploaded again, cannot allow what that forbids."""
+    """What the data the model learned from says; a copy of it, uploaded again, cannot allow what that forbids, nor can
+    removing it."""
     try:
-        return dataset_of(run.runtime, run.claim.owner, cohort.dataset_id).may_be_attacked
+        with run.runtime.database.read_scope() as session:
+            row = DatasetRepository(session).get(run.claim.owner, cohort.dataset_id)
     except NotFoundError:
-        return True  # it is gone, and the copy that was chosen says so for itself
+        return False
+    return bool(row.summary.get("may_be_attacked", True))
 
 
 def _generator(run: JobRun, cohort: Cohort) -> Generator | None:
