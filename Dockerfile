@@ -13,7 +13,9 @@ COPY constraints.txt ./
 RUN pip install --index-url "${TORCH_INDEX}" -c constraints.txt torch
 COPY pyproject.toml README.md ./
 COPY app app
+COPY ehr ehr
 COPY model_store model_store
+COPY runtime runtime
 COPY worker worker
 RUN pip install -c constraints.txt '.[s3]'
 

@@ -14,7 +14,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from app.services import Services
-from model_store.errors import AccessError, ScopeError
+from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository
 from model_store.repositories.access import SCOPES
 

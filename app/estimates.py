@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from model_store.broker import WorkerFacts
+from runtime.broker import WorkerFacts
 
 GIB = 1 << 30
 CHUNK = 1024  # records that are drawn together; the engine's own, which the API must not import: a test compares them

@@ -13,7 +13,7 @@ from app.logs import configure_logging
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.routers import ROUTERS
 from app.services import Services
-from model_store.settings import Settings, get_settings
+from runtime.settings import Settings, get_settings
 
 log = logging.getLogger(__name__)
 UPLOAD_PATH = "/datasets"

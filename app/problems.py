@@ -14,8 +14,8 @@ from sqlalchemy import exc as sql
 from starlette.exceptions import HTTPException
 
 from app.request_ids import request_id
-from model_store import errors
-from model_store.broker import BrokerError
+from ehr import errors
+from runtime.broker import BrokerError
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:ehr-d3pm:problem:"
@@ -44,6 +44,7 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.WithheldError, 409, "withheld", "The cohort is withheld for privacy"),
     Row(errors.UnevaluatedError, 409, "not-evaluated", "The cohort is still being evaluated"),
     Row(errors.RequestError, 422, "invalid-request", "The request cannot be carried out as it is"),
+    Row(errors.ConfigError, 422, "invalid-request", "The request cannot be carried out as it is"),
     Row(errors.UnknownCodeError, 422, "unknown-code", "A code is not in the vocabulary"),
     Row(errors.ConditionError, 422, "bad-condition", "The condition cannot be met"),
     Row(errors.DataError, 422, "bad-data", "The data cannot be used"),
@@ -53,10 +54,12 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.StoreError, 503, "store-unavailable", "The store cannot be used"),
     Row(errors.StoreFullError, 507, "store-full", "There is no room left"),
     Row(errors.CorruptError, 500, "corrupt", "Stored data was damaged"),
+    Row(errors.StateError, 500, "corrupt", "Stored data was damaged"),
     Row(errors.SchemaError, 503, "schema", "The database needs a migration"),
     Row(BrokerError, 503, "broker-unavailable", "The broker does not answer"),
     Row(ReadinessError, 503, "not-ready", "The service is not ready"),
     Row(errors.TrainingError, 500, "training-failed", "Training cannot go on"),
+    Row(errors.TrainingStopped, 409, "cancelled", "The job was cancelled"),
     Row(errors.LeaseLostError, 409, "lease-lost", "Another attempt has taken over"),
     Row(errors.JobCancelledError, 409, "cancelled", "The job was cancelled"),
     Row(errors.EhrError, 500, "internal", "Something went wrong"),

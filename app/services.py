@@ -9,19 +9,19 @@ from functools import lru_cache
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.metrics import Metrics
+from ehr.errors import NotFoundError
+from ehr.generators.settings import most_calls
+from ehr.support import TrainingIndex
+from ehr.vocabulary import Vocabulary
 from model_store import bundles, datasets
 from model_store.blobs import BlobStore, open_store
-from model_store.broker import Broker
 from model_store.database import Database
-from model_store.errors import NotFoundError
 from model_store.repositories import DatasetRepository, IdempotencyRepository
-from model_store.settings import Settings
-from model_store.support import TrainingIndex
-from model_store.sweeper import Sweeper
 from model_store.tables import Dataset, Model
-from model_store.vocabulary import Vocabulary
+from runtime.broker import Broker
+from runtime.settings import Settings
+from runtime.sweeper import Sweeper
 from worker.contract import ROUTES
-from worker.training_settings import most_calls
 
 REMEMBERED_VOCABULARIES = 16
 REMEMBERED_INDEXES = 2  # each holds a number for every code of every training record

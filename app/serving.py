@@ -7,11 +7,11 @@ import uvicorn
 from app.access import is_loopback
 from app.logs import configure_logging
 from app.main import create_app
+from ehr.errors import AccessError
 from model_store import migrate
 from model_store.database import Database
-from model_store.errors import AccessError
 from model_store.repositories import KeyRepository
-from model_store.settings import Settings
+from runtime.settings import Settings
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 3  # for requests that are under way, event streams among them

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from app.access import Identity
 from app.schemas.answers import JobAnswer
 from app.services import Services
-from model_store.errors import RequestError
+from ehr.errors import RequestError
 from model_store.repositories import AuditRepository, IdempotencyRepository, JobRepository
 from model_store.tables import Job
 from worker.contract import Payload, route_of

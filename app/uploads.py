@@ -19,7 +19,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from sqlalchemy.orm import Session
 
 from app.services import Services
-from model_store.errors import DataError, RequestError, TooLargeError
+from ehr.errors import DataError, RequestError, TooLargeError
 from model_store.ids import UPLOAD, new_id
 from model_store.layout import upload_blob, upload_folder
 from model_store.repositories import DiscardRepository

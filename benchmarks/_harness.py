@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from worker.engine.records import Records
+from ehr.records import Records
 
 console = Console(width=None if sys.stdout.isatty() else 140)
 

@@ -15,17 +15,17 @@ import torch
 from app.client import Client
 from benchmarks._harness import Figures, progress_bar, show
 from benchmarks.service import free_port, peak_rss_mib, tree
+from ehr.generators.d3pm import preset
+from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import open_store
 from model_store.bundles import Bundle, save_bundle
 from model_store.database import Database
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.repositories import ModelRepository
-from model_store.settings import Settings
 from model_store.tables import Model
-from model_store.vocabulary import Vocabulary
+from runtime.settings import Settings
 from worker.embedded import Child, Supervisor
-from worker.engine.config import preset
 from worker.engine.generators import Generator
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.tasks.costs import measured_costs, resident_bytes

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from worker.engine.config import PRESETS
+from ehr.generators.d3pm import PRESETS
+from ehr.records import Records
 from worker.engine.generators import GENERATORS, generator_named
 from worker.engine.metrics.air import columns
 from worker.engine.metrics.classifier import Label
-from worker.engine.records import Records
 
 OURS = "d3pm"
 PLAIN = "d3pm plain sampler"

@@ -6,8 +6,9 @@ import numpy as np
 
 from benchmarks._paper_contenders import Arena
 from benchmarks._paper_store import Cell
-from model_store.small_cells import shown
-from worker.engine.conditions import Condition, Target
+from ehr.conditions import Condition, Target
+from ehr.disclosure import shown
+from ehr.records import Records
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.metrics import fidelity_metric
 from worker.engine.metrics.air import AIR
@@ -16,7 +17,6 @@ from worker.engine.metrics.classifier import Label
 from worker.engine.metrics.measurement import Measurement
 from worker.engine.metrics.mir import MIR
 from worker.engine.metrics.utility import Trial
-from worker.engine.records import Records
 
 FIDELITY = {
     "prevalence_spearman": "Spearman, all codes",

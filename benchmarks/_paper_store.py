@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file, save_file
 
+from ehr.records import Records
 from worker.engine.generators import Generator, State, from_state
-from worker.engine.records import Records
 
 Cell = dict[str, Any]  # plain JSON; {"absent": reason} is a finished cell too
 

@@ -18,10 +18,10 @@ from benchmarks._harness import peak_rss_gib, subset, timed
 from benchmarks._paper_contenders import OURS, Contender
 from benchmarks._paper_store import Cell, Store
 from benchmarks._plain import plain_records
-from worker.engine.errors import EngineError, TrainingStopped
+from ehr.errors import EhrError, TrainingStopped
+from ehr.records import Records
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.generators.d3pm import ANCESTRAL_STEPS, D3PMGenerator
-from worker.engine.records import Records
 from worker.engine.training import Hooks, Progress
 
 TRIAL_STEPS, WARM_UP = 24, 2
@@ -106,7 +106,7 @@ def train_within(
             longer = _planned(contender, train, seconds, run.seconds / run.steps)
             if longer.steps() > run.plan.steps():
                 run = _fit(contender, train, holdout, longer, seed)
-    except EngineError as error:
+    except EhrError as error:
         return None, {"absent": f"training failed: {error}"}
     return run.generator, {
         "budget_seconds": seconds,

@@ -2,8 +2,8 @@
 
 import torch
 
+from ehr.records import Records
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.records import Records
 from worker.engine.sampling import ancestral_sample
 
 AT_ONCE = 1024

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import BlobStore
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
@@ -15,7 +16,6 @@ from model_store.database import Database
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.repositories import CohortRepository
 from model_store.tables import Cohort, Job
-from model_store.vocabulary import Vocabulary
 
 CODES = Vocabulary(tuple(f"ICD10CM:{letter}{number:02d}" for letter in "ABCDEFGHIJ" for number in range(100)))
 CODES_PER_RECORD = 10

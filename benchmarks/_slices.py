@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.population import SimulatedPopulation
-from worker.engine.records import Records
 
 Floats = NDArray[np.float64]
 

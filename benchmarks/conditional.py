@@ -19,14 +19,14 @@ from benchmarks._harness import Figures, load_long, options, progress_bar, show,
 from benchmarks._million import measure as million
 from benchmarks._plain import plain_records
 from benchmarks._slices import measure_against_truth, measure_slices, slices
-from model_store.vocabulary import Vocabulary
-from worker.engine.config import PRESETS, D3PMConfig, SparseConfig
+from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, State
 from worker.engine.generators.d3pm import REVEAL_STEPS, D3PMGenerator
 from worker.engine.metrics import Measurement, Result, fidelity
 from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.engine.training import Hooks
 from worker.evaluation import labels_in
 

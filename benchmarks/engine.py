@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks._harness import Figures, load_long, options, peak_rss_gib, progress_bar, show, subset, timed
-from worker.engine.config import PRESETS, TrainingConfig
-from worker.engine.errors import TrainingStopped
+from ehr.errors import TrainingStopped
+from ehr.generators.d3pm import PRESETS, TrainingConfig
+from ehr.records import Records
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.independent import independent_records
 from worker.engine.metrics import Measurement, Result, fidelity
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.engine.training import Hooks
 
 SYNTHETIC_RECORDS, STEPS = 25_000, 64

@@ -18,8 +18,8 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
-from model_store.formats import Limits, Options, SourceFile, open_upload, unpacked
-from model_store.formats.rejects import Rejects
+from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
+from ehr.formats.read.rejects import Rejects
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices
 

@@ -29,7 +29,7 @@ from benchmarks._paper_store import Store, Task
 from benchmarks._paper_tables import tables
 from benchmarks._paper_train import machine
 from benchmarks._paper_wins import MissingCellsError, figures, unfinished
-from model_store.vocabulary import Vocabulary
+from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.utility import TRAININGS_AT_A_TIME
 from worker.engine.population import simulated_population
 from worker.evaluation import labels_in

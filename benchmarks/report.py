@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks._harness import Figures, console, load_long, options, peak_rss_gib, progress_bar, show, subset, timed
-from model_store.reports import Asked, FamilyReport, Report
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
+from ehr.reports import Asked, FamilyReport, Report
+from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, generator_named
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.evaluation import Subject, report_on
 from worker.evaluation.measure import measurements
 

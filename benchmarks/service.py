@@ -18,10 +18,10 @@ from app.client import Client
 from benchmarks._harness import Figures, options, progress_bar, show, timed
 from benchmarks._service_data import add_cohort, add_jobs, write_long_csv
 from benchmarks._service_load import Load, run_load
+from ehr.formats import WRITERS
 from model_store.blobs import open_store
 from model_store.database import Database
-from model_store.formats import WRITERS
-from model_store.settings import Settings
+from runtime.settings import Settings
 from worker.embedded import Supervisor
 
 FEW_JOBS = 100

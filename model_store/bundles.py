@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, BinaryIO
 
+from ehr.errors import CorruptError
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.errors import CorruptError
 from model_store.files import MANIFEST, read_file, read_manifest, write_folder
-from model_store.vocabulary import Vocabulary
 
 FORMAT, VERSION = "ehr-d3pm model", 1
 WEIGHTS = "weights.safetensors"

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ehr.errors import CorruptError
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.bundles import library_versions
-from model_store.errors import CorruptError
 from model_store.files import read_manifest, to_json
-from model_store.vocabulary import Vocabulary
 
 FORMAT, VERSION = "ehr-d3pm cohort", 1
 ROWS_AT_A_TIME = 1 << 16

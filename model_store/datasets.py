@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import shown, shown_parts
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.files import hash_arrays, pack_arrays, read_file, read_manifest, unpack_arrays, write_folder
-from model_store.small_cells import shown, shown_parts
-from model_store.vocabulary import Vocabulary
 
 FORMAT, VERSION = "ehr-d3pm dataset", 1
 RECORDS = "records.safetensors"
@@ -23,29 +24,10 @@ QUANTILES = (5, 25, 50, 75, 95)
 
 
 @dataclass(frozen=True)
-class Csr:
-    """Records as sets of codes: `indices[indptr[i]:indptr[i + 1]]` are those of record i, ascending."""
-
-    indptr: NDArray[np.int64]  # (R + 1,)
-    indices: NDArray[np.int32]
-    n_codes: int
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    def take(self, rows: NDArray[np.int64]) -> "Csr":
-        sizes = np.diff(self.indptr)[rows]
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-        return Csr(indptr, self.indices[np.repeat(self.indptr[rows], sizes) + offsets], self.n_codes)
-
-
-@dataclass(frozen=True)
 class StoredDataset:
     """All of a dataset in memory."""
 
-    records: Csr
+    records: Records
     position: NDArray[np.float32]  # (R,), from 0 to 1
     vocabulary: Vocabulary
     test_share: float
@@ -53,7 +35,7 @@ class StoredDataset:
     data_hash: str
     may_be_attacked: bool = True  # False: its terms forbid experiments in re-identification
 
-    def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Csr:
+    def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Records:
         """The records of `train`, `holdout` or `test`, by the dataset's own shares or by those of a model."""
         test = self.test_share if test_share is None else test_share
         holdout = self.holdout_share if holdout_share is None else holdout_share
@@ -74,7 +56,7 @@ def positions(patients: NDArray[np.int64], n_patients: int, seed: int = 0) -> ND
     return ((rank + 0.5) / max(n_patients, 1)).astype(np.float32)[patients]
 
 
-def summarise(records: Csr, vocabulary: Vocabulary, split: NDArray[np.int64], n_patients: int) -> dict[str, Any]:
+def summarise(records: Records, vocabulary: Vocabulary, split: NDArray[np.int64], n_patients: int) -> dict[str, Any]:
     """What may be told about a dataset. The mean counts shown codes only: with all codes it would be a total from which
     a suppressed count could be solved for."""
     n = len(records)
@@ -91,7 +73,7 @@ def summarise(records: Csr, vocabulary: Vocabulary, split: NDArray[np.int64], n_
     }
 
 
-def shown_counts(records: Csr) -> list[int | None]:
+def shown_counts(records: Records) -> list[int | None]:
     """In how many records each code is; None where that may not be shown."""
     counts = np.bincount(records.indices, minlength=records.n_codes)
     return [shown(int(count), len(records)) for count in counts]
@@ -122,7 +104,7 @@ def save_dataset(
     return write_folder(store, folder, {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}, manifest)
 
 
-def data_hash(records: Csr, position: NDArray[np.float32]) -> str:
+def data_hash(records: Records, position: NDArray[np.float32]) -> str:
     """What identifies the data a model has seen."""
     return hash_arrays(_arrays(records, position))
 
@@ -133,7 +115,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
     arrays = unpack_arrays(read_file(store, folder, manifest, RECORDS))
     vocabulary = Vocabulary(tuple(manifest["vocabulary"]))
     return StoredDataset(
-        Csr(arrays["indptr"], arrays["indices"], len(vocabulary)),
+        Records(arrays["indptr"], arrays["indices"], len(vocabulary)),
         arrays["position"],
         vocabulary,
         manifest["test_share"],
@@ -148,5 +130,5 @@ def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> 
     return read_manifest(store, folder, manifest_hash, FORMAT, VERSION)
 
 
-def _arrays(records: Csr, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def _arrays(records: Records, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     return {"indptr": records.indptr, "indices": records.indices, "position": position}

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ehr.errors import CorruptError
 from model_store.blobs import BlobStore
-from model_store.errors import CorruptError
 
 Arrays = dict[str, NDArray[Any]]
 MANIFEST = "manifest.json"

@@ -6,7 +6,7 @@ Only ids of this form become parts of a blob key, so no name chosen by a client 
 import re
 import secrets
 
-from model_store.errors import NotFoundError
+from ehr.errors import NotFoundError
 
 DATASET, MODEL, JOB, KEY, UPLOAD, REPORT = "ds", "mdl", "job", "key", "up", "rep"
 

@@ -10,8 +10,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import make_url
 
+from ehr.errors import SchemaError
 from model_store.database import open_engine
-from model_store.errors import SchemaError
 
 LOCK = 7_202_611  # any number, the same in every process
 

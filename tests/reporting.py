@@ -6,13 +6,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from model_store.reports import Asked, Report
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
+from ehr.reports import Asked, Report
+from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, generator_named
 from worker.engine.metrics import classifier
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.evaluation import Subject, report_on
 
 IDS = {

@@ -28,13 +28,13 @@ from benchmarks._paper_svg import dot_plot
 from benchmarks._paper_tables import cost_table, fidelity_table
 from benchmarks._paper_train import draw_within, train_within
 from benchmarks._paper_wins import MissingCellsError, compare, figures, unfinished
+from ehr.errors import TrainingStopped
+from ehr.records import Records
 from worker.engine import generators
-from worker.engine.errors import TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, State
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics.classifier import Label
 from worker.engine.metrics.measurement import Measurement
-from worker.engine.records import Records
 from worker.engine.training import Progress
 
 DISEASES = ["diabetes", RAREST]

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from model_store.settings import get_settings
+from runtime.settings import get_settings
 from worker.logs import configure_logging
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from celery import Celery, signals
 
-from model_store.broker import transport_options
-from model_store.settings import get_settings
+from runtime.broker import transport_options
+from runtime.settings import get_settings
 from worker import broker_patches
 from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent

@@ -29,7 +29,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 
 # every target doubles the combinations of targets met and not met
 MOST_TARGETS = 8
-# Known to model_store.formats and worker.ingestion.rollups; a test keeps them equal.
+# Known to ehr.formats and ehr.codes.rollups; a test keeps them equal.
 FormatName = Literal["auto", "long", "wide", "mimic-iii", "mimic-iv", "omop", "cms-claims", "synthea", "fhir", "meds"]
 RollupName = Literal["none", "icd3", "ccs", "ccsr", "chapter"]
 

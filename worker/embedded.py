@@ -18,11 +18,11 @@ from pathlib import Path
 
 import redis
 
+from ehr.errors import ConflictError, StoreError
 from model_store import migrate
 from model_store.database import Database
-from model_store.errors import ConflictError, StoreError
 from model_store.repositories import LeaseRepository
-from model_store.settings import Settings
+from runtime.settings import Settings
 from worker.processes import die_with_parent
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from model_store.errors import EhrError, JobCancelledError, LeaseLostError
+from ehr.errors import EhrError, JobCancelledError, LeaseLostError
 from model_store.repositories import Claim, LeaseRepository
-from model_store.sweeper import carry_out_discards
 from model_store.tables import Job
+from runtime.sweeper import carry_out_discards
 from worker.contract import route_of
 from worker.failures import reason_and_detail
 from worker.heart import DATABASE_AWAY, Heart, StopSign

@@ -2,8 +2,8 @@
 
 import errno
 
-from model_store import errors
-from model_store.errors import EhrError
+from ehr import errors
+from ehr.errors import EhrError
 
 
 def reason_and_detail(error: Exception) -> tuple[str, str]:
@@ -15,24 +15,11 @@ def reason_and_detail(error: Exception) -> tuple[str, str]:
 
 
 def as_service_error(error: Exception) -> EhrError | None:
-    """The service's error for an engine's or the system's; None if it is not a deliberate one."""
-    from worker.engine import errors as engine  # the engine package is only imported where a job runs
-
-    table: tuple[tuple[type[Exception], type[EhrError]], ...] = (
-        (engine.DataError, errors.DataError),
-        (engine.ConfigError, errors.RequestError),
-        (engine.ConditionError, errors.ConditionError),
-        (engine.StateError, errors.CorruptError),
-        (engine.TrainingError, errors.TrainingError),
-        (engine.EngineError, errors.TrainingError),
-    )
+    """The service's error for the system's; None if it is not a deliberate one."""
     if isinstance(error, EhrError):
         return error
     if isinstance(error, MemoryError):
         return errors.DataError("there is not enough memory for this job")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return errors.StoreFullError("there is no room left for what the job writes")
-    for engines, service in table:
-        if isinstance(error, engines):
-            return service(str(error))
     return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from model_store.errors import JobCancelledError, LeaseLostError
-from model_store.settings import Settings
+from ehr.errors import JobCancelledError, LeaseLostError
+from runtime.settings import Settings
 from worker.logs import place_of
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 
 from model_store.blobs import BlobStore, open_store
-from model_store.broker import Broker
 from model_store.database import Database
-from model_store.settings import Settings, get_settings
+from runtime.broker import Broker
+from runtime.settings import Settings, get_settings
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import sys
 import time
 from contextlib import suppress
 
-from model_store.broker import PRESENCE_SECONDS, BrokerError, WorkerFacts
-from model_store.settings import Settings, get_settings
-from model_store.sweeper import Sweeper
+from runtime.broker import PRESENCE_SECONDS, BrokerError, WorkerFacts
+from runtime.settings import Settings, get_settings
+from runtime.sweeper import Sweeper
 from worker.contract import QUEUES, ROUTES
 from worker.logs import configure_logging
 from worker.processes import die_with_parent

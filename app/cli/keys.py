@@ -13,8 +13,8 @@ from model_store import migrate
 from model_store.database import Database
 from model_store.repositories import AuditRepository, KeyRepository
 from model_store.repositories.access import SCOPES
-from model_store.settings import get_settings
 from model_store.tables import ApiKey
+from runtime.settings import get_settings
 
 cli = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 OWNER_LENGTH = 64

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.client import ApiError, Client, JobFailedError, UnreachableError
-from model_store.errors import EhrError
+from ehr.errors import EhrError
 
 console = Console()
 errors = Console(stderr=True)  # bars and messages; standard output is for results

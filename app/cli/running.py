@@ -10,7 +10,7 @@ import typer
 
 from app.cli.output import Exit, console, fail
 from model_store import migrate as migrations
-from model_store.settings import Settings
+from runtime.settings import Settings
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of everything that lasts [default: ./ehr-d3pm-data]")]
 Host = Annotated[str | None, typer.Option(help="address to bind to; other than loopback needs API keys")]

@@ -9,9 +9,9 @@ import typer
 from app.cli.output import AsJson, Connection, Exit, Wait, console, errors, fail, print_json, print_table
 from app.cli.progress import remaining_text, wait_with_bars
 from app.client import Client
-from model_store.formats import WRITERS
+from ehr.formats import WRITERS
+from ehr.generators.settings import BASELINE_NAMES, PRESET_NAMES
 from worker.contract import FormatName, RollupName
-from worker.training_settings import BASELINE_NAMES, PRESET_NAMES
 
 JobId = Annotated[str, typer.Argument(help="id of a job")]
 ModelId = Annotated[str, typer.Argument(help="id of a model")]

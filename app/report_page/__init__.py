@@ -7,7 +7,7 @@ the JSON's number, so that the two can be compared.
 from app.report_page.sections import sections
 from app.report_page.style import STYLE
 from app.report_page.text import escape
-from model_store.reports import Report
+from ehr.reports import Report
 
 
 def report_page(report: Report) -> str:

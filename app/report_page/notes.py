@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from app.report_page.text import escape
-from model_store.reports import Figures
+from ehr.reports import Figures
 
 Row = tuple[str, str, Figures]  # what the table calls the metric, what it predicts (or ""), its figures by column
 

@@ -3,7 +3,7 @@
 from app.report_page import svg
 from app.report_page.svg import Mark
 from app.report_page.text import span
-from model_store.reports import Figure, Figures, GuidedBar, PrevalencePoint, Report
+from ehr.reports import Figure, Figures, GuidedBar, PrevalencePoint, Report
 
 MOST_DOTS = 4000  # in one picture: more are no easier to see, and the page must stay small
 ATTACKS = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.report_page import pictures, tables
 from app.report_page.text import escape, number, verdict_box
-from model_store.reports import FamilyReport, Report
+from ehr.reports import FamilyReport, Report
 
 TITLES = {
     "fidelity": "Fidelity: is it like real data?",

@@ -15,7 +15,7 @@ from app.report_page.text import (
     span,
     table,
 )
-from model_store.reports import AugmentationReport, CodeRow, FamilyReport, GroupRow, Pictures, Report
+from ehr.reports import AugmentationReport, CodeRow, FamilyReport, GroupRow, Pictures, Report
 
 COLUMNS = {
     "fidelity": {"value": "synthetic", "floor": "real records", "independent": "independent codes"},

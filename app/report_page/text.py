@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from model_store.reports import Figure, Verdict
+from ehr.reports import Figure, Verdict
 
 SYMBOLS = {"good": "\u2713", "caution": "!", "fail": "\u2715"}
 WORDS = {"good": "Good", "caution": "Caution", "fail": "Fail"}

@@ -11,11 +11,11 @@ from app.paging import Cursor, Limit
 from app.schemas.answers import CohortAnswer, PageAnswer
 from app.services import Services
 from app.submissions import audit
+from ehr.errors import NotFoundError
+from ehr.formats import WRITERS, writer_named
+from ehr.formats.protocol import CodeConcepts
 from model_store.cohorts import load_cohort_manifest
 from model_store.datasets import load_dataset_manifest
-from model_store.errors import NotFoundError
-from model_store.formats import WRITERS, writer_named
-from model_store.formats.protocol import CodeConcepts
 from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
 from model_store.tables import Cohort
 

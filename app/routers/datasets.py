@@ -16,8 +16,8 @@ from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
 from app.uploads import Receiver, receive
+from ehr.errors import RequestError
 from model_store.datasets import load_dataset_manifest
-from model_store.errors import RequestError
 from model_store.ids import DATASET, new_id
 from model_store.repositories import DatasetRepository
 from model_store.tables import Job

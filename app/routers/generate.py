@@ -7,16 +7,16 @@ from sqlalchemy.orm import Session
 
 from app.access import ADMIN, Identity, Maker, Services_
 from app.estimates import expectation, parallel_parts, parts_of
-from app.judgement import Judgement, check_limits, judge
+from app.feasibility import Judgement, check_limits, judge
 from app.schemas.answers import EstimateAnswer, JobAnswer, SupportAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
 from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
-from model_store.broker import BrokerError, WorkerFacts
-from model_store.errors import EhrError
+from ehr.disclosure import rounded
+from ehr.errors import EhrError
 from model_store.repositories import ModelRepository
-from model_store.small_cells import rounded
 from model_store.tables import Model
+from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload, Payload
 
 router = APIRouter(tags=["cohorts"])

@@ -9,8 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access import Admin, Services_
 from app.problems import ReadinessError, problem_of
 from app.services import Services
+from ehr.errors import EhrError
 from model_store import migrate
-from model_store.errors import EhrError
 from model_store.repositories import KeyRepository
 
 router = APIRouter(tags=["service"])

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from app.access import Reader, Services_
 from app.schemas.answers import PartAnswer, PartsAnswer
 from app.submissions import audit
-from model_store.errors import NotFoundError
+from ehr.errors import NotFoundError
 from model_store.repositories import CohortRepository, WithholdingRepository
 from model_store.tables import CohortPart
 

@@ -6,7 +6,7 @@ from app.access import Admin, Services_
 from app.schemas.answers import ReleaseAnswer
 from app.schemas.requests import ReleaseRequest
 from app.submissions import audit
-from model_store.errors import RequestError
+from ehr.errors import RequestError
 from model_store.repositories import CohortRepository, WithholdingRepository
 
 router = APIRouter(tags=["cohorts"])

@@ -12,8 +12,8 @@ from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
 from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
-from model_store.errors import ConflictError
-from model_store.reports import REPORT_VERSION, Report, report_schema
+from ehr.errors import ConflictError
+from ehr.reports import REPORT_VERSION, Report, report_schema
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
 from worker.contract import EvaluatePayload, Payload
 

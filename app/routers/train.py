@@ -7,10 +7,10 @@ from app.access import Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
+from ehr.generators.settings import check_settings
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
 from worker.contract import Payload, TrainPayload
-from worker.training_settings import check_settings
 
 router = APIRouter(tags=["models"])
 

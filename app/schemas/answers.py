@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model_store.support import Seen, Support
+from ehr.support import Seen, Support
 from model_store.tables import Cohort, Dataset, Job, Model, Release
 from worker.contract import STEPS
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.schemas.fields import Code, Name, PlainText, Seed, SettingsDict
+from ehr.generators.settings import BASELINE_NAMES, PRESET_NAMES
 from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
-from worker.training_settings import BASELINE_NAMES, PRESET_NAMES
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
 GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan", "tabddpm", "ehrdiff", "tabsyn"]

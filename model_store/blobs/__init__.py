@@ -2,10 +2,10 @@
 
 from urllib.parse import urlsplit
 
+from ehr.errors import RequestError
 from model_store.blobs.file import FileStore
 from model_store.blobs.protocol import BlobStore, sha256_of
 from model_store.blobs.s3 import S3Store
-from model_store.errors import RequestError
 
 __all__ = ["BACKENDS", "BlobStore", "FileStore", "S3Store", "open_store", "sha256_of"]
 

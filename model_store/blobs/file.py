@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from ehr.errors import StoreError, StoreFullError
 from model_store.blobs.protocol import BlobStore, checked_key
-from model_store.errors import StoreError, StoreFullError
 
 # no space, over quota, larger than this process may write
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

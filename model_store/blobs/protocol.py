@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from model_store.errors import CorruptError, StoreError
+from ehr.errors import CorruptError, StoreError
 
 # Keys are made by layout.py from server-made ids; this is the second lock on the same door.
 _KEY = re.compile(r"[a-z0-9_][a-z0-9_.-]*(?:/[a-z0-9_][a-z0-9_.-]*)*\Z")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from ehr.errors import StoreError
 from model_store.blobs.protocol import BlobStore, checked_key
-from model_store.errors import StoreError
 
 
 class S3Store(BlobStore):

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
+from ehr.errors import AccessError, NotFoundError, RequestError
 from model_store.clock import now
-from model_store.errors import AccessError, NotFoundError, RequestError
 from model_store.ids import KEY, checked_id, new_id
 from model_store.tables import ApiKey, Audit
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sqlalchemy import and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from ehr.errors import LeaseLostError, NotFoundError
 from model_store.clock import now
-from model_store.errors import LeaseLostError, NotFoundError
 from model_store.ids import JOB, checked_id
 from model_store.layout import cohort_folder
 from model_store.repositories.discards import DiscardRepository

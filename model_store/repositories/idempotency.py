@@ -5,8 +5,8 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from ehr.errors import IdempotencyConflictError, RequestError
 from model_store.clock import now
-from model_store.errors import IdempotencyConflictError, RequestError
 from model_store.tables import IdempotencyKey
 
 LONGEST_KEY = 255

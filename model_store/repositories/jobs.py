@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from ehr.errors import ConflictError, NotFoundError
 from model_store.clock import now
-from model_store.errors import ConflictError, NotFoundError
 from model_store.ids import JOB, checked_id, new_id
 from model_store.layout import can_be_retried
 from model_store.repositories.discards import DiscardRepository

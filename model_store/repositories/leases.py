@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import and_, delete, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
-from model_store.errors import JobCancelledError, LeaseLostError
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.jobs import JobRepository
 from model_store.tables import Job, JobEvent, Outbox

@@ -3,7 +3,7 @@
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from model_store.errors import NotFoundError
+from ehr.errors import NotFoundError
 from model_store.ids import DATASET, JOB, MODEL, checked_id
 from model_store.layout import dataset_folder, model_folder
 from model_store.repositories.discards import DiscardRepository

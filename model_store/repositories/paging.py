@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from model_store.errors import NotFoundError, RequestError
+from ehr.errors import NotFoundError, RequestError
 from model_store.ids import checked_id
 
 Row = TypeVar("Row")

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from model_store.errors import ConflictError, UnevaluatedError, WithheldError
+from ehr.errors import ConflictError, UnevaluatedError, WithheldError
 from model_store.repositories.cohorts import CohortRepository
 from model_store.tables import Cohort, Job, Release, Report
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from model_store import migrate
-from model_store.settings import Settings
+from runtime.settings import Settings
 from tests.api.front import Caller, Front
 from tests.service.conftest import DATABASES, _fresh_url, postgres
 

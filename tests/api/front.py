@@ -13,10 +13,12 @@ import uvicorn
 from app.client import Client
 from app.main import create_app
 from app.services import Services
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.bundles import Bundle, save_bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
-from model_store.datasets import Csr, StoredDataset, positions, save_dataset, split_of, summarise
+from model_store.datasets import StoredDataset, positions, save_dataset, split_of, summarise
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.repositories import (
     CohortRepository,
@@ -27,9 +29,8 @@ from model_store.repositories import (
     ReportRepository,
 )
 from model_store.repositories.access import SCOPES
-from model_store.settings import Settings
 from model_store.tables import Cohort, Dataset, Model, Report
-from model_store.vocabulary import Vocabulary
+from runtime.settings import Settings
 from worker.contract import route_of
 
 CODES = ("ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84", "ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019")
@@ -189,6 +190,6 @@ class Caller:
         return job_id
 
 
-def csr(rows: list[list[int]], n_codes: int) -> Csr:
+def csr(rows: list[list[int]], n_codes: int) -> Records:
     indptr = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-    return Csr(indptr, np.array([code for row in rows for code in row], dtype=np.int32), n_codes)
+    return Records(indptr, np.array([code for row in rows for code in row], dtype=np.int32), n_codes)

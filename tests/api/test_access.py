@@ -8,7 +8,7 @@ import pytest
 
 from app.access import is_loopback
 from app.serving import check_binding
-from model_store.errors import AccessError
+from ehr.errors import AccessError
 from model_store.ids import JOB, new_id
 from model_store.repositories import AuditRepository, KeyRepository
 from tests.api.conftest import settings_for

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.estimates import CHUNK, expectation, parallel_parts, parts_of
-from model_store.broker import WorkerFacts
-from model_store.datasets import Csr
-from model_store.relaxation import nearest, terms_of
-from model_store.small_cells import SMALLEST_SHOWN, rounded
-from model_store.support import Part, TrainingIndex
-from model_store.vocabulary import Vocabulary
+from ehr.disclosure import SMALLEST_SHOWN, rounded
+from ehr.records import Records
+from ehr.relaxation import nearest, terms_of
+from ehr.support import Part, TrainingIndex
+from ehr.vocabulary import Vocabulary
+from runtime.broker import WorkerFacts
 from tests.api.front import CODES, Caller, csr
 from tests.api.test_problems import assert_problem
 
@@ -284,7 +284,7 @@ def test_a_hundred_terms_are_relaxed_at_once() -> None:
 def test_the_index_counts_as_a_scan_does() -> None:
     rng = np.random.default_rng(3)
     dense = rng.random((300, 5)) < 0.3
-    records: Csr = csr([np.flatnonzero(row).tolist() for row in dense], 5)
+    records: Records = csr([np.flatnonzero(row).tolist() for row in dense], 5)
     index = TrainingIndex(records)
     assert np.array_equal(index.holds(Part((1, 3))), dense[:, 1] | dense[:, 3])
     assert np.array_equal(index.holds(Part((2, 4), wanted=False)), ~(dense[:, 2] | dense[:, 4]))

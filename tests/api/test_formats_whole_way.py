@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.client import ApiError, Client, JobFailedError
-from model_store.formats import WRITERS
+from ehr.formats import WRITERS
 from tests.api.front import Front
 from tests.formats.omop_folder import DIABETES, omop_tables
 from tests.formats.reading import ROOMY, read_upload

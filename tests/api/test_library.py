@@ -8,9 +8,9 @@ import zipfile
 import pyarrow.parquet as pq
 import pytest
 
+from ehr.formats import WRITERS
+from ehr.formats.spreadsheet import defused
 from model_store.cohorts import BLOCK_RECORDS
-from model_store.formats import WRITERS
-from model_store.formats.spreadsheet import defused
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_problems import assert_problem
 

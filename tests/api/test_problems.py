@@ -10,7 +10,7 @@ import pytest
 import model_store
 from app import problems
 from app.problems import MEDIA_TYPE, PROBLEMS, ROW_OF, TYPE_PREFIX
-from model_store.errors import EhrError
+from ehr.errors import EhrError
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 
 from app.report_page import report_page
+from ehr.errors import ConflictError
+from ehr.reports import PrevalencePoint, Report, schema_text
 from model_store import tables
-from model_store.errors import ConflictError
 from model_store.ids import JOB, new_id
-from model_store.reports import PrevalencePoint, Report, schema_text
 from model_store.repositories import AuditRepository, JobRepository, WithholdingRepository
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
@@ -41,9 +41,7 @@ def evaluated(front: Front, caller: Caller, cohort: str, state: str = "queued") 
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:
-    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), (
-        "python -m model_store.reports > docs/report.schema.json"
-    )
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "python -m ehr.reports > docs/report.schema.json"
 
 
 def test_json_follows_the_published_schema(caller: Caller) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.uploads import GzipGuard, shown_label
-from model_store.errors import DataError, TooLargeError
+from ehr.errors import DataError, TooLargeError
 from model_store.repositories import JobRepository
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ehr.conditions import Condition
+from ehr.errors import ConditionError, ConfigError, DataError, TrainingError
+from ehr.generators.baselines import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
 from tests.engine.test_generators import population
-from worker.engine.baseline_config import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
-from worker.engine.conditions import Condition
-from worker.engine.errors import ConditionError, ConfigError, DataError, TrainingError
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.baselines import BASELINES, Baseline
 from worker.engine.generators.baselines.emr_wgan import EmrWgan

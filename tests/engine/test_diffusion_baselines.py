@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import nn
 
+from ehr.errors import ConfigError, DataError
+from ehr.records import Records
 from tests.engine.test_generators import population
-from worker.engine.errors import ConfigError, DataError
 from worker.engine.generators import FitRequest, SampleRequest, State
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.edm import EDM
 from worker.engine.generators.baselines.ehrdiff import EHRDiff
 from worker.engine.generators.baselines.tabddpm import TabDDPM
 from worker.engine.generators.baselines.tabsyn import TabSyn
-from worker.engine.records import Records
 
 ALL: tuple[type[Baseline], ...] = (TabDDPM, EHRDiff, TabSyn)
 
@@ -117,7 +117,7 @@ def test_the_defaults_are_the_published_ones() -> None:
 
 
 def test_settings_need_no_torch() -> None:
-    code = "import worker.engine.baseline_config, sys; print('torch' in sys.modules)"
+    code = "import ehr.generators.baselines, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from ehr.conditions import Condition, Target
+from ehr.errors import ConditionError, ConfigError
+from ehr.generators.d3pm import D3PMConfig, SparseConfig
 from worker.engine import reveal
 from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
 from worker.engine.conditioning import Starts
-from worker.engine.conditions import Condition, Target
-from worker.engine.config import D3PMConfig, SparseConfig
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import UNKNOWN_SIZE, Denoiser, SparseDenoiser
-from worker.engine.errors import ConditionError, ConfigError
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.protocol import CHUNK, Chunk, Weighed

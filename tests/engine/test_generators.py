@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load, save
 
-from worker.engine.conditions import Condition, Target
-from worker.engine.errors import ConfigError, DataError, StateError
+from ehr.conditions import Condition, Target
+from ehr.errors import ConfigError, DataError, StateError
+from ehr.records import Records
 from worker.engine.generators import (
     GENERATORS,
     FitRequest,
@@ -27,7 +28,6 @@ from worker.engine.generators.protocol import CHUNK
 from worker.engine.independent import independent_records
 from worker.engine.metrics import fidelity_metric
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.engine.training import Hooks
 
 

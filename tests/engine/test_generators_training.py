@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from ehr.conditions import Condition
+from ehr.errors import ConditionError, ConfigError, StateError, TrainingStopped
 from tests.engine.test_generators import EXAMPLES, REJECTING, TRAINED
 from worker.engine.checkpoints import Checkpoint
-from worker.engine.conditions import Condition
-from worker.engine.errors import ConditionError, ConfigError, StateError, TrainingStopped
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.training import Hooks, Progress
 

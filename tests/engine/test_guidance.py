@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from worker.engine.conditions import Condition
-from worker.engine.errors import ConditionError
+from ehr.conditions import Condition
+from ehr.errors import ConditionError
+from ehr.records import Records
 from worker.engine.guidance import ClassifierEnergy, ConditionEnergy, LangevinGuidance
 from worker.engine.noise import NOISES, Noise
-from worker.engine.records import Records
 from worker.engine.sampling import Guide, ancestral_sample
 
 LAW = settings(deadline=None, max_examples=80, derandomize=True)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.independent import IndependentGenerator
-from worker.engine.records import Records
 
 
 def test_independent_conditions_are_exact() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from worker.engine.conditions import Condition
-from worker.engine.config import LinformerConfig, preset
+from ehr.conditions import Condition
+from ehr.generators.d3pm import LinformerConfig, preset
+from ehr.records import Records
 from worker.engine.denoisers import LinformerDenoiser
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
@@ -14,7 +15,6 @@ from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.metrics import fidelity
 from worker.engine.noise import UniformNoise
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.engine.sampling import ancestral_sample
 
 SETTINGS = {

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ehr.records import Records
 from worker.engine.denoisers import Denoiser
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
 from worker.engine.noise import NOISES, Noise, UniformNoise, noise_named
-from worker.engine.records import Records
 
 N = 3
 EVERY = torch.tensor(list(itertools.product([0, 1], repeat=N)), dtype=torch.uint8)  # (2^N, N), every x_0

@@ -11,13 +11,13 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
-from worker.engine.errors import ConfigError, DataError
+from ehr.errors import ConfigError, DataError
+from ehr.records import Records
 from worker.engine.independent import independent_records
 from worker.engine.metrics import FIDELITY, Measurement, cmd, fidelity, fidelity_metric, mmd
 from worker.engine.metrics.groups import N_GROUPS, around, split
 from worker.engine.metrics.measurement import CUT_TO_SIZE
 from worker.engine.metrics.prevalence_spearman import spearman
-from worker.engine.records import Records
 
 N_CODES = 30
 # four kinds of patients with their own prevalences: codes are correlated through the kind

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import bernoulli
 
+from ehr.conditions import Condition
+from ehr.records import Records
 from tests.reporting import real_sets, vocabulary
-from worker.engine.conditions import Condition
 from worker.engine.independent import independent_records
 from worker.engine.metrics import attainment, ess, held_out_elbo
 from worker.engine.metrics.conditional import SMALLEST_SLICE, conditional, with_bits_set
 from worker.engine.metrics.measurement import Measurement, Verdict
 from worker.engine.metrics.slice_prevalence_l1 import l1
 from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks, by_gain, excess, near_yardstick, worst
-from worker.engine.records import Records
 
 
 @pytest.fixture(scope="module")

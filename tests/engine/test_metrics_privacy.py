@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics import f1_score, roc_curve
 
+from ehr.records import Records
 from tests.reporting import copies, perturbed, real_sets, some_copies
 from worker.engine.metrics import air, attacks, dcr, exact_matches, mia_tpr_at_fpr, mir, nearest, nndr
 from worker.engine.metrics.attacks import AttackResult, AttackSets
 from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
-from worker.engine.records import Records
 
 
 def some(n: int, seed: int, n_codes: int = 40, p: float = 0.15) -> NDArray[np.uint8]:

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from ehr.records import Records
 from tests.reporting import real_sets, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics import classifier
@@ -23,7 +24,6 @@ from worker.engine.metrics.utility import (
     measurable,
     predict_label,
 )
-from worker.engine.records import Records
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ehr.errors import ConfigError
 from worker.engine import schedules
-from worker.engine.errors import ConfigError
 from worker.engine.noise import CERTAIN, HIDDEN, NOISES, AbsorbingNoise, MarginalNoise, Noise, UniformNoise, noise_named
 
 Floats = NDArray[np.float64]

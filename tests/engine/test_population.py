@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from worker.engine.errors import ConditionError, DataError
+from ehr.errors import ConditionError, DataError
+from ehr.records import Records
 from worker.engine.population import SimulatedPopulation, catalogue, simulated_population
-from worker.engine.records import Records
 
 Floats = NDArray[np.float64]
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from worker.engine.config import PRESETS, LinformerConfig, preset
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
+from ehr.generators.d3pm import PRESETS, LinformerConfig, preset
 
 
 def test_the_papers_presets_are_the_papers() -> None:

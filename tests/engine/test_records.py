@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ehr.errors import DataError
+from ehr.records import Records
 from tests.engine.test_generators import same
-from worker.engine.errors import DataError
-from worker.engine.records import Records
 
 
 def test_records_refuse_what_is_not_in_the_vocabulary() -> None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
 from worker.engine.noise import NOISES, Noise
 from worker.engine.population import SimulatedPopulation, simulated_population
 from worker.engine.sampling import Denoise, ancestral_sample

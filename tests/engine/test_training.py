@@ -13,13 +13,13 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from safetensors.torch import load, save
 
+from ehr.errors import ConfigError, DataError, StateError, TrainingError, TrainingStopped
+from ehr.generators.d3pm import automatic_preset
+from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
-from worker.engine.config import automatic_preset
-from worker.engine.errors import ConfigError, DataError, StateError, TrainingError, TrainingStopped
 from worker.engine.generators import FitRequest, IndependentGenerator
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.population import simulated_population
-from worker.engine.records import Records
 from worker.engine.training import Hooks, Trainer
 
 SMALL = {"kind": "sparse", "width": 32, "blocks": 1, "common_codes": 16, "dropout": 0.1}

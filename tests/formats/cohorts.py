@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ehr.formats import writer_named
+from ehr.formats.protocol import CodeConcepts
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore, FileStore
 from model_store.cohorts import cohort_manifest, pack_part
-from model_store.formats import writer_named
-from model_store.formats.protocol import CodeConcepts
-from model_store.vocabulary import Vocabulary
 
 Record = list[int]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from model_store.formats import Limits, Options, SourceFile, open_upload, unpacked
-from model_store.formats.protocol import Reader
-from model_store.formats.rejects import Rejects
+from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
+from ehr.formats.protocol import Reader
+from ehr.formats.read.rejects import Rejects
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
 from worker.ingestion.summary import told_format

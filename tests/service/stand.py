@@ -13,13 +13,13 @@ import numpy as np
 
 from model_store import layout, migrate
 from model_store.blobs import FileStore, open_store
-from model_store.broker import Broker
 from model_store.database import Database
 from model_store.ids import DATASET, MODEL, UPLOAD, new_id
 from model_store.repositories import TERMINAL_STATES, JobRepository
-from model_store.settings import Settings
-from model_store.sweeper import Sweeper
 from model_store.tables import Job
+from runtime.broker import Broker
+from runtime.settings import Settings
+from runtime.sweeper import Sweeper
 from tests.service.servers import Valkey
 from worker.contract import ROUTES, GeneratePayload, IngestPayload, Payload, TrainPayload, UploadedFile, route_of
 from worker.processes import die_with_parent

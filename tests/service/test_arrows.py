@@ -53,10 +53,10 @@ def test_imports_follow_the_arrows(package: str) -> None:
     "module",
     [
         "worker.contract",
-        "worker.training_settings",
+        "ehr.generators.settings",
         "app.main",
         "worker.celery_app",
-        "model_store.sweeper",
+        "runtime.sweeper",
         "worker.tasks.ingest",
     ],
 )

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ehr.errors import CorruptError, NotFoundError, RequestError, StoreError, StoreFullError
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import BlobStore, FileStore, S3Store, open_store, sha256_of
 from model_store.bundles import Bundle, load_bundle, save_bundle, zip_bundle
@@ -23,7 +26,6 @@ from model_store.cohorts import (
     save_cohort_manifest,
 )
 from model_store.datasets import (
-    Csr,
     StoredDataset,
     data_hash,
     load_dataset,
@@ -32,10 +34,8 @@ from model_store.datasets import (
     split_of,
     summarise,
 )
-from model_store.errors import CorruptError, NotFoundError, RequestError, StoreError, StoreFullError
 from model_store.files import pack_arrays, unpack_arrays
 from model_store.ids import DATASET, JOB, MODEL, new_id
-from model_store.vocabulary import Vocabulary
 
 
 class MemoryStore(S3Store):
@@ -174,7 +174,7 @@ def test_a_dataset_comes_back_and_splits_by_patient(store: BlobStore) -> None:
     rng = np.random.default_rng(0)
     n, patients = 400, np.arange(400) // 2
     indptr = np.arange(0, 2 * n + 1, 2)
-    records = Csr(indptr, np.tile(np.array([0, 1], dtype=np.int32), n), 3)
+    records = Records(indptr, np.tile(np.array([0, 1], dtype=np.int32), n), 3)
     position = positions(patients, 200)
     dataset = StoredDataset(records, position, VOCABULARY, 0.2, 0.1, data_hash(records, position))
     split = split_of(position, 0.2, 0.1)
@@ -195,7 +195,7 @@ def test_small_cells_do_not_leave() -> None:
     n = 50  # code 0 in all but 5 records, code 1 in 7, code 2 in 20
     sets = [[c for c, has in enumerate((i >= 5, i < 7, i < 20)) if has] for i in range(n)]
     indptr = np.concatenate([[0], np.cumsum([len(s) for s in sets])])
-    records = Csr(indptr, np.array([c for s in sets for c in s], dtype=np.int32), 3)
+    records = Records(indptr, np.array([c for s in sets for c in s], dtype=np.int32), 3)
     summary = summarise(records, VOCABULARY, split_of(positions(np.arange(n), n), 0.1, 0.1), n)
     assert summary["splits"] is None  # 5 test records: all three counts stay away, or the sum would give it away
     assert summary["codes_per_record"] == 20 / 50  # of the one code that is shown

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from model_store.errors import ConflictError
+from ehr.errors import ConflictError
 from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_store.code_systems import category, chapter, description, kind_of
+from ehr.codes.meanings import category, chapter, description, kind_of
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import pytest
 
 from app.cli.demo import WatchfulClient
 from app.client import Client
+from ehr.errors import ConflictError
 from model_store import layout
 from model_store.blobs import open_store
 from model_store.database import Database
-from model_store.errors import ConflictError
 from model_store.ids import DATASET, UPLOAD, new_id
 from model_store.repositories import JobRepository
-from model_store.settings import Settings
+from runtime.settings import Settings
 from tests.service.servers import wait_until
 from tests.service.stand import SHORT, long_csv
 from worker.contract import IngestPayload, UploadedFile, route_of
@@ -29,7 +29,7 @@ from worker.processes import die_with_parent
 SLEEPER = "import time; time.sleep(600)"
 SERVE = f"""
 import sys
-from model_store.settings import Settings
+from runtime.settings import Settings
 from worker.embedded import serve
 serve(Settings(), [sys.executable, "-c", {SLEEPER!r}])
 """

@@ -6,15 +6,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from model_store.errors import DataError, JobCancelledError, UnknownCodeError
-from model_store.reports import Asked, Report, report_schema
-from model_store.vocabulary import Vocabulary
+from ehr.conditions import Condition
+from ehr.errors import DataError, JobCancelledError, UnknownCodeError
+from ehr.records import Records
+from ehr.reports import Asked, Report, report_schema
+from ehr.vocabulary import Vocabulary
 from tests.reporting import copies, real_sets, small_report, subject, vocabulary
-from worker.engine.conditions import Condition
 from worker.engine.metrics import FIDELITY
 from worker.engine.metrics.privacy import PRIVACY
 from worker.engine.metrics.utility import NO_MORE_REAL
-from worker.engine.records import Records
 from worker.evaluation import labels_in, measure, report_on
 from worker.evaluation.measure import GUIDED, UNGUIDED, measurements
 from worker.evaluation.verdicts import overall_verdict, privacy_verdict

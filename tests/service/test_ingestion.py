@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model_store.errors import DataError, RequestError, TooLargeError
-from model_store.formats import Options, SourceFile, open_upload
-from model_store.formats.rejects import Rejects
+from ehr.errors import DataError, RequestError, TooLargeError
+from ehr.formats import Options, SourceFile, open_upload
+from ehr.formats.read.rejects import Rejects
 from tests.formats.reading import LIMITS, read_upload, sets_of
 from worker.ingestion.encoded import Encoded
 

@@ -7,9 +7,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect
 
+from ehr.errors import SchemaError
 from model_store import migrate
 from model_store.database import open_engine
-from model_store.errors import SchemaError
 from model_store.tables import Base
 
 

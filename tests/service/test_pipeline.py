@@ -1,9 +1,9 @@
 """The whole way with real workers: upload, train, generate, evaluate."""
 
+from ehr.reports import Report as ReportBody
 from model_store.bundles import load_bundle
 from model_store.cohorts import iter_blocks, iter_tables, load_cohort_manifest
 from model_store.ids import DATASET, new_id
-from model_store.reports import Report as ReportBody
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from model_store import migrate
-from model_store.database import Database
-from model_store.errors import (
+from ehr.errors import (
     AccessError,
     ConflictError,
     EhrError,
@@ -17,6 +15,8 @@ from model_store.errors import (
     NotFoundError,
     RequestError,
 )
+from model_store import migrate
+from model_store.database import Database
 from model_store.ids import MODEL, new_id
 from model_store.repositories import (
     CohortRepository,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_store.reports import Asked, Figure
-from model_store.small_cells import large_bins, may_show, shown
-from model_store.vocabulary import Vocabulary
+from ehr.conditions import Condition
+from ehr.disclosure import large_bins, may_show, shown
+from ehr.records import Records
+from ehr.reports import Asked, Figure
+from ehr.vocabulary import Vocabulary
 from tests.reporting import DIABETES, IDS, real_sets, small_report, subject, vocabulary
-from worker.engine.conditions import Condition
 from worker.engine.metrics.measurement import CUT_TO_SIZE
-from worker.engine.records import Records
 from worker.evaluation import Subject, report_on
-from worker.evaluation.alike import too_alike
+from worker.evaluation.disclosure import NOT_TOLD, rounded, rounding_step
+from worker.evaluation.near_identical import too_alike
 from worker.evaluation.pictures import RealCounts, drill_down, pictures
-from worker.evaluation.telling import NOT_TOLD, rounded, rounding_step
 
 SMALL = set(range(1, 11))
 

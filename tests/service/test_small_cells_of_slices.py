@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, milp
 
-from model_store.small_cells import ROUNDED_TO, SMALLEST_SHOWN
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.conditional import SMALLEST_SLICE
-from worker.engine.records import Records
 from worker.evaluation.pictures import RealCounts, pictures
 
 N = 5

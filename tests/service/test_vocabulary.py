@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from model_store.errors import ConditionError, UnknownCodeError
-from model_store.vocabulary import Vocabulary
+from ehr.errors import ConditionError, UnknownCodeError
+from ehr.vocabulary import Vocabulary
 from worker.contract import Conditions
 
 CODES = Vocabulary(("ICD9DX:25000", "ICD9DX:25010", "ICD9DX:4019", "ICD9PX:25000", "RX:9[1]?"))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ehr.errors import WithheldError
 from model_store import layout
 from model_store.cohorts import cohort_manifest, load_cohort_manifest, pack_part, save_cohort_manifest
 from model_store.datasets import load_dataset
-from model_store.errors import WithheldError
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository, WithholdingRepository
 from model_store.tables import Report
 from tests.service.stand import OWNER, Stand, long_csv

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ehr.errors import ConfigError
 from worker.engine.denoisers import Denoiser
-from worker.engine.errors import ConfigError
 
 # Ties are known among this many of the most common codes; rarer ones hardly ever meet.
 MOST_TIED = 512

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from worker.engine.errors import StateError
+from ehr.errors import StateError
 
 
 @dataclass(frozen=True)

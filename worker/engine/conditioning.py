@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
 from worker.engine.denoisers import Denoiser
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
 
 # log p(c | logits) for each record: (B, N) -> (B,). Any differentiable function will do.
 Energy = Callable[[Tensor], Tensor]

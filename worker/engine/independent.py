@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.engine.records import Records
+from ehr.records import Records
 
 
 def independent_records(prevalence: NDArray[np.float64], n: int, rng: np.random.Generator) -> Records:

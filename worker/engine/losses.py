@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ehr.records import Records
 from worker.engine.denoisers.base import Denoiser
 from worker.engine.noise import Noise
-from worker.engine.records import Records
 
 
 def elbo_terms(

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ehr.errors import ConfigError
 from worker.engine import schedules
-from worker.engine.errors import ConfigError
 
 ABSENT, PRESENT, HIDDEN = 0, 1, 2
 CERTAIN = 30.0  # log-odds that float32 cannot tell from certainty, yet finite

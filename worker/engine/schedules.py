@@ -7,7 +7,7 @@ by differences of neighbouring entries.
 import torch
 from torch import Tensor
 
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
 
 
 def cosine(timesteps: int, s: float = 0.008) -> Tensor:

@@ -13,10 +13,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ehr.conditions import Condition
+from ehr.errors import ConditionError
 from worker.engine.conditioning import Starts
-from worker.engine.conditions import Condition
 from worker.engine.denoisers import Denoiser
-from worker.engine.errors import ConditionError
 from worker.engine.guidance import ConditionEnergy
 from worker.engine.noise import CERTAIN, PRESENT, TwoStateNoise
 from worker.engine.schedules import strided_times

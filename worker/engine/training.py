@@ -18,14 +18,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ehr.errors import DataError, TrainingError, TrainingStopped
+from ehr.generators.d3pm import TrainingConfig
+from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
-from worker.engine.config import TrainingConfig
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
-from worker.engine.errors import DataError, TrainingError, TrainingStopped
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
-from worker.engine.records import Records
 
 SETTLE_RATE = 0.05  # of the learning rate
 SIZE_SHARE = 0.3  # of a batch's records, from which the number of codes is learned

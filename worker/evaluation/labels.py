@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from model_store.code_systems import Kind, kind_of, plain_code
-from model_store.vocabulary import Vocabulary
+from ehr.codes.meanings import Kind, kind_of, plain_code
+from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.classifier import Label
 
 # name -> code system -> how the codes begin

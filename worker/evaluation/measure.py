@@ -6,8 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from model_store.errors import JobCancelledError, LeaseLostError
-from model_store.reports import (
+from ehr.conditions import Condition
+from ehr.disclosure import SMALLEST_SHOWN, rounded, to_step
+from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.records import Records
+from ehr.reports import (
     AugmentationReport,
     DrillDown,
     FamilyReport,
@@ -15,8 +18,6 @@ from model_store.reports import (
     Pictures,
     Report,
 )
-from model_store.small_cells import SMALLEST_SHOWN, rounded, to_step
-from worker.engine.conditions import Condition
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
@@ -27,11 +28,10 @@ from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss, independ
 from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
 from worker.engine.metrics.utility import UTILITY, augment_label, measurable, predict_label
-from worker.engine.records import Records
-from worker.evaluation.alike import too_alike
+from worker.evaluation.disclosure import told_attack, told_figures, told_metric, told_verdict
+from worker.evaluation.near_identical import too_alike
 from worker.evaluation.pictures import RealCounts, drill_down, guided_bars, pictures
 from worker.evaluation.subject import Stopwatch, Subject, Watch
-from worker.evaluation.telling import told_attack, told_figures, told_metric, told_verdict
 from worker.evaluation.verdicts import (
     CRASHED,
     FORBIDDEN,

@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store import code_systems
-from model_store.reports import (
+from ehr.codes import meanings as code_systems
+from ehr.conditions import Condition
+from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
+from ehr.records import Records
+from ehr.reports import (
     CodeRow,
     CorrelationPoint,
     DrillDown,
@@ -17,11 +20,8 @@ from model_store.reports import (
     PrevalencePoint,
     SizeBin,
 )
-from model_store.small_cells import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
+from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.cmd import co_occurrence, correlation
-from worker.engine.records import Records
 
 MOST_OFF = 20
 MOST_MISSING = 100

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from model_store.reports import Asked, AttainedTarget
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
+from ehr.reports import Asked, AttainedTarget
+from ehr.vocabulary import Vocabulary
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
-from worker.engine.records import Records
 from worker.evaluation.labels import labels_in
 
 Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)

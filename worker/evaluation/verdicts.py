@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from model_store.reports import FamilyReport, Level, MetricReport, Verdict
+from ehr.reports import FamilyReport, Level, MetricReport, Verdict
 
 LEVELS: tuple[Level, ...] = ("good", "caution", "fail")
 TITLES = {

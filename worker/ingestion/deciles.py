@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.formats.systems import DECILE
-from model_store.small_cells import SMALLEST_SHOWN
+from ehr.codes.systems import DECILE
+from ehr.disclosure import SMALLEST_SHOWN
 from worker.ingestion.numbering import Ints, Numbering
 
 PARTS = 10

@@ -7,18 +7,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model_store.datasets import Csr, positions, split_of
-from model_store.errors import DataError, TooLargeError
-from model_store.formats.protocol import Batch, Events, Lines, Patients, Visits
-from model_store.formats.rejects import Rejects
-from model_store.formats.sources import Limits
-from model_store.formats.systems import ZEROS_MATTER
-from model_store.vocabulary import Vocabulary
+from ehr.codes.rollups import ROLLUPS, rolled_up
+from ehr.codes.systems import ZEROS_MATTER
+from ehr.errors import DataError, TooLargeError
+from ehr.formats.protocol import Batch, Events, Lines, Patients, Visits
+from ehr.formats.read.rejects import Rejects
+from ehr.formats.read.sources import Limits
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
+from model_store.datasets import positions, split_of
 from worker.ingestion.deciles import Labs
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
 from worker.ingestion.people import People
-from worker.ingestion.rollups import ROLLUPS, rolled_up
 
 Mask = NDArray[np.bool_]
 
@@ -226,7 +227,7 @@ class Encoder:
 
     def _assembled(
         self, row: Ints, code: Ints, names: list[str], about: Ints, choices: Choices
-    ) -> tuple[Csr, list[str], Counted]:
+    ) -> tuple[Records, list[str], Counted]:
         """Sorted rows and codes to CSR, without rare codes; records are numbered anew. A record whose codes are all
         rare is there, without codes: leaving it out would make every other code look more common."""
         counts = np.bincount(code, minlength=len(names))
@@ -243,7 +244,7 @@ class Encoder:
         np.cumsum(np.bincount((np.cumsum(self.present) - 1)[row], minlength=n), out=indptr[1:])
         place = (np.cumsum(stays) - 1).astype(np.int32)
         counted = Counted(self._count, self.rejects.rows, repeated, rare, dropped)
-        return Csr(indptr, place[code], len(kept)), kept, counted
+        return Records(indptr, place[code], len(kept)), kept, counted
 
 
 def _refuse_wrong_sizes(kept: list[str], choices: Choices) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.datasets import Csr
-from model_store.vocabulary import Vocabulary
+from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 from worker.ingestion.numbering import Ints
 
 
@@ -38,7 +38,7 @@ class Counted:
 class Encoded:
     """Records, their codes, and whose they are."""
 
-    records: Csr
+    records: Records
     vocabulary: Vocabulary
     patients: Ints  # (R,), from 0
     n_patients: int

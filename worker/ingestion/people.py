@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model_store.formats.protocol import Patients
-from model_store.formats.systems import SEX, age_band
+from ehr.codes.systems import SEX, age_band
+from ehr.formats.protocol import Patients
 from worker.ingestion.numbering import Growing, Ints, Numbering
 
 UNKNOWN = np.iinfo(np.int64).max

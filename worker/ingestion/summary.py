@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from model_store.formats.protocol import Reader
-from model_store.formats.rejects import Rejects
-from model_store.formats.sources import SourceFile
-from model_store.small_cells import shown
+from ehr.disclosure import shown
+from ehr.formats.protocol import Reader
+from ehr.formats.read.rejects import Rejects
+from ehr.formats.read.sources import SourceFile
 from worker.ingestion.encoded import Counted, Encoded
 
 

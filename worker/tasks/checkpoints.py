@@ -5,8 +5,8 @@ import json
 import logging
 import time
 
+from ehr.errors import CorruptError, StoreError
 from model_store import layout
-from model_store.errors import CorruptError, StoreError
 from model_store.files import read_file, read_manifest, write_folder
 from model_store.repositories import LeaseRepository
 from worker.engine.checkpoints import Checkpoint

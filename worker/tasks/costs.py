@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from ehr.conditions import Condition
+from ehr.vocabulary import Vocabulary
 from model_store.cohorts import pack_part
-from model_store.vocabulary import Vocabulary
-from worker.engine.conditions import Condition
 from worker.engine.generators import Generator, SampleRequest, State, from_state
 from worker.engine.generators.protocol import CHUNK
 from worker.tasks.loading import pack_tensors, unpack_tensors

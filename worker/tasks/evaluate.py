@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
+from ehr.errors import DataError, NotFoundError
+from ehr.records import Records
+from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
+from ehr.vocabulary import Vocabulary
 from model_store.cohorts import RecordBlock, effective_records, iter_blocks, load_cohort_manifest
 from model_store.datasets import StoredDataset
-from model_store.errors import DataError, NotFoundError
-from model_store.reports import REPORT_VERSION, Asked, AttainedTarget
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
 from model_store.tables import Cohort, Report
-from model_store.vocabulary import Vocabulary
 from worker.contract import Conditions, EvaluatePayload
 from worker.engine.generators import Generator
-from worker.engine.records import Records
 from worker.evaluation import Subject, report_on
 from worker.evaluation.measure import measurements, support_in_training
 from worker.evaluation.verdicts import privacy_verdict
 from worker.execution import JobRun, Outcome
-from worker.tasks.loading import as_records, condition_of, dataset_of, model_of, plain
+from worker.tasks.loading import condition_of, dataset_of, model_of, plain
 
 
 def evaluate(run: JobRun) -> Outcome:
@@ -65,7 +65,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     own_data = _is_own(cohort, manifest, dataset, payload)
     # A copy of the data may have other shares: what the model has not seen is for the model to say.
     shares = [manifest["model"].get(name) if own_data else None for name in ("holdout_share", "test_share")]
-    train, holdout, test = (as_records(dataset.split(name, *shares)) for name in ("train", "holdout", "test"))
+    train, holdout, test = (dataset.split(name, *shares) for name in ("train", "holdout", "test"))
     synth = joined(iter_blocks(run.runtime.store, manifest), len(manifest["vocabulary"]))
     synth, left_out = translated(synth, Vocabulary(tuple(manifest["vocabulary"])), dataset.vocabulary)
     asked = Conditions.model_validate(manifest["request"].get("conditions") or {})

@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from ehr.errors import JobCancelledError, LeaseLostError
 from model_store import layout
-from model_store.broker import BrokerError
 from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
-from model_store.errors import JobCancelledError, LeaseLostError
 from model_store.files import MANIFEST
 from model_store.ids import JOB, new_id
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
 from model_store.tables import Cohort, Job, Model
+from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import CHUNK, Weighed

@@ -5,12 +5,12 @@ from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
+from ehr.codes.systems import without_decile
+from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
+from ehr.formats.protocol import Reader
+from ehr.formats.read.rejects import Rejects
 from model_store import layout
 from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
-from model_store.formats import Limits, Options, SourceFile, open_upload, unpacked
-from model_store.formats.protocol import Reader
-from model_store.formats.rejects import Rejects
-from model_store.formats.systems import without_decile
 from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload

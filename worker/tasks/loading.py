@@ -6,22 +6,17 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 
+from ehr.conditions import Condition, Target
+from ehr.errors import CorruptError
+from ehr.targets import resolve_targets
+from ehr.vocabulary import ResolvedCondition, Vocabulary
 from model_store.bundles import Bundle, load_bundle
-from model_store.datasets import Csr, StoredDataset, load_dataset
-from model_store.errors import CorruptError
+from model_store.datasets import StoredDataset, load_dataset
 from model_store.repositories import DatasetRepository, ModelRepository
 from model_store.tables import Model
-from model_store.targets import resolve_targets
-from model_store.vocabulary import ResolvedCondition, Vocabulary
 from worker.contract import Conditions, GeneratePayload
-from worker.engine.conditions import Condition, Target
 from worker.engine.generators import Generator, State, from_state
-from worker.engine.records import Records
 from worker.runtime import Runtime
-
-
-def as_records(csr: Csr) -> Records:
-    return Records(csr.indptr, csr.indices, csr.n_codes)
 
 
 def dataset_of(runtime: Runtime, owner: str, dataset_id: str) -> StoredDataset:

@@ -7,23 +7,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from model_store import layout
-from model_store.bundles import Bundle, save_bundle
-from model_store.datasets import StoredDataset
-from model_store.errors import DataError, JobCancelledError
-from model_store.repositories import ModelRepository
-from model_store.tables import Model
-from worker.contract import TrainPayload
-from worker.engine.errors import TrainingStopped
-from worker.engine.generators import FitRequest, Generator, State, generator_named
-from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.training import Hooks, Progress, resolve_device
-from worker.execution import JobRun, Outcome
-from worker.logs import place_of
-from worker.tasks.checkpoints import Checkpoints, fingerprint_of
-from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
-from worker.tasks.loading import as_records, dataset_of, pack_tensors, plain
-from worker.training_settings import (
+from ehr.errors import DataError, JobCancelledError, TrainingStopped
+from ehr.generators.settings import (
     BASELINE_NAMES,
     ChosenPreset,
     baseline_settings,
@@ -31,6 +16,20 @@ from worker.training_settings import (
     merged,
     resolved_settings,
 )
+from model_store import layout
+from model_store.bundles import Bundle, save_bundle
+from model_store.datasets import StoredDataset
+from model_store.repositories import ModelRepository
+from model_store.tables import Model
+from worker.contract import TrainPayload
+from worker.engine.generators import FitRequest, Generator, State, generator_named
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.training import Hooks, Progress, resolve_device
+from worker.execution import JobRun, Outcome
+from worker.logs import place_of
+from worker.tasks.checkpoints import Checkpoints, fingerprint_of
+from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
+from worker.tasks.loading import dataset_of, pack_tensors, plain
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,8 @@ def _settings(payload: TrainPayload, preset: ChosenPreset | None) -> dict[str, A
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
     known = (dataset.data_hash, json.dumps(settings, sort_keys=True), str(payload.seed), payload.generator)
     checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
-    train_set = as_records(dataset.split("train", payload.holdout_share))
-    holdout = as_records(dataset.split("holdout", payload.holdout_share))
+    train_set = dataset.split("train", payload.holdout_share)
+    holdout = dataset.split("holdout", payload.holdout_share)
     if len(train_set) == 0:
         raise DataError("the train split of this dataset is empty")
     resume_from = checkpoints.newest()

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from worker.engine.config import LinformerConfig, SparseConfig
+from ehr.generators.d3pm import LinformerConfig, SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading
 from worker.engine.denoisers.linformer import LinformerDenoiser
 from worker.engine.denoisers.sparse import SparseDenoiser

@@ -4,7 +4,7 @@ import torch
 from linformer.linformer import LinformerSelfAttention
 from torch import Tensor, nn
 
-from worker.engine.config import LinformerConfig
+from ehr.generators.d3pm import LinformerConfig
 from worker.engine.denoisers.base import Denoiser, TimeEmbedding, log_odds
 from worker.engine.noise import Noise
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from worker.engine.config import SparseConfig
+from ehr.generators.d3pm import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, log_odds
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import SizeNetwork

@@ -1,6 +1,6 @@
 """The generators this engine has. A new one is a file here and a line in GENERATORS (or in BASELINES)."""
 
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
 from worker.engine.generators.baselines import BASELINES
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator

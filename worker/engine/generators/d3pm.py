@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ehr.conditions import Condition
+from ehr.errors import ConfigError, DataError, StateError
+from ehr.generators.d3pm import D3PMConfig
+from ehr.records import Records
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditioning import Starts
-from worker.engine.conditions import Condition
-from worker.engine.config import D3PMConfig
 from worker.engine.denoisers import Denoiser, build_denoiser
-from worker.engine.errors import ConfigError, DataError, StateError
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -27,7 +28,6 @@ from worker.engine.generators.protocol import (
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
 from worker.engine.losses import Elbo, held_out_elbo
 from worker.engine.noise import HIDDEN, Noise, TwoStateNoise, noise_named
-from worker.engine.records import Records
 from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker.engine.conditions import Condition
-from worker.engine.errors import DataError, StateError
+from ehr.conditions import Condition
+from ehr.errors import DataError, StateError
+from ehr.records import Records
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -18,7 +19,6 @@ from worker.engine.generators.protocol import (
     sample_in_chunks,
 )
 from worker.engine.independent import independent_records
-from worker.engine.records import Records
 
 
 class IndependentGenerator(Generator):

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ehr.conditions import Condition, Target
+from ehr.errors import ConfigError
+from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
-from worker.engine.conditions import Condition, Target
-from worker.engine.errors import ConfigError
-from worker.engine.records import Records
 from worker.engine.training import Hooks
 
 # Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
@@ -109,7 +109,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What to learn from and how. `settings` are the generator's own (see worker.engine.config)."""
+    """What to learn from and how. `settings` are the generator's own (see ehr.generators.d3pm)."""
 
     train: Records
     holdout: Records | None = None

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from worker.engine.errors import ConfigError, DataError
+from ehr.errors import ConfigError, DataError
+from ehr.records import Records
 from worker.engine.independent import independent_records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.cmd import CMD
@@ -13,7 +14,6 @@ from worker.engine.metrics.mcad import MCAD
 from worker.engine.metrics.measurement import CUT_TO_SIZE, CohortMetric, Measurement, Metric, Result
 from worker.engine.metrics.mmd import MMD
 from worker.engine.metrics.prevalence_spearman import PREVALENCE_SPEARMAN, PREVALENCE_SPEARMAN_RARE
-from worker.engine.records import Records
 
 __all__ = ["FIDELITY", "CohortMetric", "Measurement", "Metric", "Progress", "Result", "fidelity", "fidelity_metric"]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.groups import CONFIDENCE, split
 from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric, Verdict
 from worker.engine.metrics.nearest import nearest_in_groups
 from worker.engine.metrics.verdicts import worst
-from worker.engine.records import Records
 
 SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
 N_BOOTSTRAPS = 200

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from worker.engine.errors import EngineError
-from worker.engine.records import Records
+from ehr.errors import EhrError
+from ehr.records import Records
 
 TREES = 1000
 SMALLEST_LEAF = 20  # LightGBM's default
@@ -31,7 +31,7 @@ SETTINGS = {
 }
 
 
-class ClassifierError(EngineError):
+class ClassifierError(EhrError):
     """LightGBM cannot be used on this machine."""
 
 

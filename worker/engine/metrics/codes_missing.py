@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from ehr.records import Records
 from worker.engine.metrics.groups import around, code_counts, split, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
 

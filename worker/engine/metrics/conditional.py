@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from worker.engine.conditions import Condition
+from ehr.conditions import Condition
+from ehr.records import Records
 from worker.engine.metrics import attainment, ess
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import CohortMetric, Measurement, Metric, Verdict
 from worker.engine.metrics.slice_cmd import SLICE_CMD
 from worker.engine.metrics.slice_mcad import SLICE_MCAD
 from worker.engine.metrics.slice_prevalence_l1 import SLICE_PREVALENCE_L1
-from worker.engine.records import Records
 
 SLICE: tuple[CohortMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
 CONDITIONAL: tuple[Metric, ...] = (attainment.ATTAINMENT, *SLICE, ess.ESS)

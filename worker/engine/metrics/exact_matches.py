@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ehr.records import Records
 from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackMetric, AttackResult, AttackSets, Roles, certain
 from worker.engine.metrics.groups import CONFIDENCE
 from worker.engine.metrics.measurement import Bounds, Measurement, Words
 from worker.engine.metrics.verdicts import by_gain
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, 1.0)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ehr.records import Records
 from worker.engine.metrics.measurement import Bounds, Measurement
-from worker.engine.records import Records
 
 N_GROUPS = 20
 CONFIDENCE = 0.95

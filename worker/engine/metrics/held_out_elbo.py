@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
 from worker.engine.metrics.verdicts import Limits, near_yardstick
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, None)
 FEWEST_RECORDS = 2  # one has no standard error

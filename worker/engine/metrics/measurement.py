@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from worker.engine.records import Records
+from ehr.records import Records
 
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
 Level = Literal["good", "caution", "fail"]

@@ -4,6 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
     N_BOOTSTRAPS,
@@ -17,7 +18,6 @@ from worker.engine.metrics.attacks import (
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, 1.0)
 RATES = (0.01, 0.001)  # false positives

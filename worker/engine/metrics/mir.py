@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
     AttackMetric,
@@ -16,7 +17,6 @@ from worker.engine.metrics.groups import N_GROUPS, around, split
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (0.0, 1.0)
 THRESHOLD = 3  # squared L2 distance, as in the paper

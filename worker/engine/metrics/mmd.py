@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.groups import around, split, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
-from worker.engine.records import Records
 
 BOUNDS: Bounds = (-2.0, 2.0)  # each mean of kernels lies in [0, 1]
 N_KERNELS = 5

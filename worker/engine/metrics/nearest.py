@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.engine.records import Records
+from ehr.records import Records
 
 QUERIES, BASE = 4096, 1024  # records at a time: a block of distances takes 8 MiB
 FARTHEST = np.iinfo(np.int32).max  # where there is no record

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ehr.records import Records
 from worker.engine.metrics.air import AIR
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles
 from worker.engine.metrics.dcr import DCR
@@ -13,7 +14,6 @@ from worker.engine.metrics.mia_tpr_at_fpr import MIA_TPR_AT_FPR
 from worker.engine.metrics.mir import MIR
 from worker.engine.metrics.nndr import NNDR
 from worker.engine.metrics.verdicts import worst
-from worker.engine.records import Records
 
 PRIVACY: tuple[AttackMetric, ...] = (MIR, MIA_TPR_AT_FPR, AIR, DCR, NNDR, EXACT_MATCHES)
 

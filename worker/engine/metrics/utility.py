@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.auprc import AUPRC, auprc
 from worker.engine.metrics.auroc import AUROC, auroc
@@ -14,7 +15,6 @@ from worker.engine.metrics.classifier import Label, trained_scores
 from worker.engine.metrics.groups import CONFIDENCE
 from worker.engine.metrics.measurement import Bounds, Level, Measurement, Metric, Verdict
 from worker.engine.metrics.ranking import Curve, Ranking
-from worker.engine.records import Records
 
 N_BOOTSTRAPS = 50
 BOOTSTRAP_SHARE = 0.8

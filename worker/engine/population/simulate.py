@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from worker.engine.errors import ConditionError, DataError
+from ehr.errors import ConditionError, DataError
+from ehr.records import Records
 from worker.engine.population import catalogue
 from worker.engine.population.catalogue import AGES, CONDITIONS, CONSTELLATIONS, SEXES, Code, Condition
-from worker.engine.records import Records
 
 Floats = NDArray[np.float64]
 

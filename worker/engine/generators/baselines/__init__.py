@@ -1,5 +1,5 @@
 """Generators from the literature, to compare with. A new one is a file here, a line below and its settings in
-worker/engine/baseline_config.py."""
+ehr/generators/baselines.py."""
 
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.ehrdiff import EHRDiff

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from worker.engine.baseline_config import BaselineConfig
+from ehr.conditions import Condition
+from ehr.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
+from ehr.generators.baselines import BaselineConfig
+from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
-from worker.engine.conditions import Condition
-from worker.engine.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
 from worker.engine.generators.protocol import (
     CHUNK,
     Chunk,
@@ -27,7 +28,6 @@ from worker.engine.generators.protocol import (
     State,
     sample_in_chunks,
 )
-from worker.engine.records import Records
 from worker.engine.training import Progress, precision, resolve_device, seeded
 
 STATE_VERSION = 1

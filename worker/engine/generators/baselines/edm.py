@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.protocol import SampleRequest
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from worker.engine.baseline_config import EHRDiffConfig
+from ehr.generators.baselines import EHRDiffConfig
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
 from worker.engine.generators.baselines.parts import TimeEmbedding, descend
 

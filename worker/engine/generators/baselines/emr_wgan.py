@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from worker.engine.baseline_config import EmrWganConfig
+from ehr.generators.baselines import EmrWganConfig
 from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan, start_as_tensorflow
 
 

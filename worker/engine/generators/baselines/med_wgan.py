@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from worker.engine.baseline_config import MedWganConfig
+from ehr.generators.baselines import MedWganConfig
 from worker.engine.generators.baselines.wgan import (
     NORM_MOMENTUM,
     Adversaries,

@@ -10,8 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ehr.generators.baselines import TabDDPMConfig
 from worker.engine import schedules
-from worker.engine.baseline_config import TabDDPMConfig
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.parts import ProjectedMLP, descend
 from worker.engine.generators.protocol import SampleRequest

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from worker.engine.baseline_config import TabSynConfig
-from worker.engine.errors import DataError
+from ehr.errors import DataError
+from ehr.generators.baselines import TabSynConfig
+from ehr.records import Records
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
 from worker.engine.generators.baselines.parts import ProjectedMLP, descend
 from worker.engine.generators.protocol import FitRequest
-from worker.engine.records import Records
 
 MOST_CODES = 200
 SIGMA_DATA = 0.5

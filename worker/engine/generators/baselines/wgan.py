@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from worker.engine.baseline_config import WganConfig
-from worker.engine.errors import ConfigError
+from ehr.errors import ConfigError
+from ehr.generators.baselines import WganConfig
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.protocol import SampleRequest
 

@@ -1,0 +1,157 @@
+"""long: a row per code. Reads CSV, TSV, Parquet and NDJSON (plain, gzip, zstd); writes long.csv.
+
+Columns: record_id, code, and optionally vocabulary, patient_id, time, value. A value makes the code a lab. Times are
+read past: records are sets.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ehr.errors import DataError
+from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
+from ehr.formats.read.columns import as_numbers, filled
+from ehr.formats.read.json_lines import first_object, read_objects
+from ehr.formats.read.rejects import Rejects
+from ehr.formats.read.sources import SourceFile
+from ehr.formats.read.tables import Rows, read_rows
+from ehr.formats.spreadsheet import as_meant, defused
+from model_store.blobs import BlobStore
+from model_store.cohorts import iter_tables
+
+REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value")
+READ = ("record_id", "code", "vocabulary", "patient_id", "value")
+HEADER = b"record_id,vocabulary,code\r\n"
+
+
+class LongReader(Reader):
+    name = "long"
+
+    @classmethod
+    def tables_in(cls, files: Sequence[SourceFile]) -> dict[int, str]:
+        return {i: "long" for i, file in enumerate(files) if _is_long(file)}
+
+    def batches(self, rejects: Rejects) -> Iterator[Batch]:
+        for file in self.files:
+            if file.kind == "json":
+                for numbered in read_objects(file, rejects):
+                    yield from self._of_objects(file.label, numbered, rejects)
+                continue
+            for rows in read_rows(file, self._columns(file), rejects):
+                yield self._events(_as_meant(rows) if file.kind == "table" else rows, rejects)
+
+    def _columns(self, file: SourceFile) -> dict[str, str]:
+        there = file.plain_columns
+        for name in READ:
+            if there.count(name) > 1:
+                raise DataError(f"the column {name} is there twice")
+        needed = REQUIRED if self.unit == "visit" else ("patient_id", "code")
+        missing = [name for name in needed if name not in there]
+        if missing:  # the names that are there are not told: without a header they would be somebody's data
+            raise DataError(
+                f"{file.called} has no column {' and no column '.join(missing)}; its first line must name the columns"
+                f" {', '.join(REQUIRED)} and may name {', '.join(OPTIONAL)}"
+            )
+        chosen = {name: name for name in READ if name in there}
+        return chosen | ({"record_id": "patient_id"} if self.unit == "patient" else {})
+
+    def _events(self, rows: Rows, rejects: Rejects) -> Events:
+        value = None
+        if "value" in rows.columns:
+            value = as_numbers(rows.columns["value"])
+            wrong = filled(rows.columns["value"]) & pc.is_null(value).to_numpy(zero_copy_only=False)
+            rejects.add("value-not-a-number", rows.lines[wrong], rows.file)
+            rows, value = rows.where(~wrong), value.filter(pa.array(~wrong))
+        return Events(
+            rows.file,
+            rows.lines,
+            rows.columns["record_id"],
+            rows.columns["code"],
+            rows.columns.get("vocabulary", self.options.default_vocabulary),
+            rows.columns.get("patient_id"),
+            value,
+            code_was_number="code" in rows.numbers,
+        )
+
+    def _of_objects(self, file: str, numbered: list[tuple[int, dict[str, Any]]], rejects: Rejects) -> Iterator[Batch]:
+        """Objects with one code each, or with the list `codes` of a whole record, which may be empty."""
+        flat, whole = [], []
+        for line, found in numbered:
+            if isinstance(codes := found.get("codes"), list):
+                whole.append((line, found.get("record_id")))
+                flat += [(line, found | {"code": code}) for code in codes]
+            else:
+                flat.append((line, found))
+        if whole and self.unit == "visit":
+            lines = np.array([line for line, _ in whole], dtype=np.int64)
+            yield Visits(file, lines, pa.array([_text(who) for _, who in whole], pa.string()), counts=True)
+        roles = [role for role in READ if any(role in found for _, found in flat)]
+        columns = {role: pa.array([_text(found.get(role)) for _, found in flat], pa.string()) for role in roles}
+        lines = np.array([line for line, _ in flat], dtype=np.int64)
+        numbers = {"code"} if any(isinstance(found.get("code"), int) for _, found in flat) else set()
+        if self.unit == "patient" and "patient_id" in columns:
+            columns["record_id"] = columns["patient_id"]
+        if flat and {"record_id", "code"} <= columns.keys():
+            yield self._events(Rows(file, lines, columns, frozenset(numbers)), rejects)
+
+
+def _is_long(file: SourceFile) -> bool:
+    if file.kind == "json":
+        first = first_object(file)
+        return "record_id" in first and ("code" in first or "codes" in first)
+    return set(REQUIRED) <= set(file.plain_columns) or {"patient_id", "code"} <= set(file.plain_columns)
+
+
+def _as_meant(rows: Rows) -> Rows:
+    codes = {role: as_meant(rows.columns[role]) for role in ("code", "vocabulary") if role in rows.columns}
+    return replace(rows, columns={**rows.columns, **codes})
+
+
+def _text(value: Any) -> str | None:
+    """Text and whole numbers; anything else is as good as nothing."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def write_long_csv(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
+    """Each code's cells are made once; a row is its record's number and the ready cells."""
+    yield HEADER
+    for batch in iter_tables(store, manifest):
+        code = batch.column("code")
+        cells = pa.array([_cells(text) for text in code.dictionary.to_pylist()], pa.string())
+        numbers = pc.cast(batch.column("record_id"), pa.string())
+        yield joined(pc.binary_join_element_wise(numbers, cells.take(code.indices), pa.scalar("", pa.string())))
+
+
+def _cells(code: str) -> str:
+    vocabulary, colon, rest = code.partition(":")
+    return f",{defused(vocabulary)},{defused(rest)}\r\n" if colon else f",,{defused(code)}\r\n"
+
+
+def joined(rows: pa.StringArray) -> bytes:
+    """The strings one after another: the array's own buffer, without a Python object per row."""
+    if len(rows) == 0:
+        return b""
+    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows), "")
+    return text[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]
+
+
+LONG = Format(
+    LongReader,
+    (
+        Writer(
+            "long.csv",
+            "text/csv; charset=utf-8",
+            "csv",
+            write_long_csv,
+            "records without codes",
+        ),
+    ),
+)

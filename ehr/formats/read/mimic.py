@@ -1,0 +1,99 @@
+"""What MIMIC-III and MIMIC-IV share: the same kinds of tables under other column names."""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ehr.formats.protocol import Batch, Events, Patients, Visits
+from ehr.formats.read.columns import as_days, filled, stripped, with_value_or_decile, without_dots
+from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.rejects import Rejects
+from ehr.formats.read.sources import SourceFile
+from ehr.formats.read.tables import Rows, read_rows
+
+LABS = "labevents"
+WHO = {"visit": ("hadm_id",), "patient": ("subject_id",)}
+
+
+class Mimic(TablesReader):
+    systems: ClassVar[dict[str, str]]  # table -> system, where all its rows have the same
+    masked_age = 250
+    _loinc: pa.Table
+
+    def prepare(self, found: Sequence[tuple[Table, SourceFile]]) -> None:
+        """LOINC codes of lab items: a few thousand rows."""
+        items: dict[str, str] = {}
+        for table, file in found:
+            columns = table.columns(file)
+            if table.name == "d_labitems" and "loinc" in columns:
+                for rows in read_rows(file, columns, Rejects()):
+                    named = zip(*(stripped(rows.columns[role]).to_pylist() for role in ("item", "loinc")), strict=True)
+                    items |= {item: loinc for item, loinc in named if item and loinc}
+        self._loinc = pa.table(
+            {"item": pa.array(list(items), pa.string()), "loinc": pa.array(list(items.values()), pa.string())}
+        )
+
+    def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        if table.name == "patients":
+            yield self.patients_of(rows)
+        elif table.name == "admissions":
+            yield Visits(rows.file, rows.lines, *self.who(rows), as_days(rows.columns["time"]))
+        else:
+            yield from self.events_of(table, rows, rejects)
+
+    def wants(self, table: Table) -> bool:
+        return super().wants(table) and table.name != "d_labitems"
+
+    def who(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
+        """(record, patient) of each row."""
+        return rows.columns[self.unit], rows.columns["patient"]
+
+    def patients_of(self, rows: Rows) -> Patients:
+        return Patients(
+            rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
+        )
+
+    def events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        if table.name == LABS:
+            yield self._labs(rows)
+            return
+        if self.systems[table.name] == "NDC":
+            none = pc.equal(stripped(rows.columns["code"]), "0").to_numpy(zero_copy_only=False)
+            rejects.add("no-ndc", rows.lines[none], rows.file)
+            rows = rows.where(~none)
+        record, patient = self.who(rows)
+        code = without_dots(rows.columns["code"])
+        yield Events(
+            rows.file,
+            rows.lines,
+            record,
+            code,
+            self.system_of(table, rows),
+            patient,
+            code_was_number="code" in rows.numbers,
+        )
+
+    def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
+        return self.systems[table.name]
+
+    def _labs(self, rows: Rows) -> Events:
+        """Items by their LOINC code if D_LABITEMS gives one, else by their number."""
+        item = stripped(rows.columns["code"])
+        loinc = self._loinc["loinc"].take(pc.index_in(item, self._loinc["item"])).combine_chunks()
+        code = pc.coalesce(loinc, item)
+        code, value = with_value_or_decile(code, rows.columns["value"], rows.columns.get("text"))
+        has = filled(rows.columns["code"])
+        system = pc.if_else(pc.is_valid(loinc), "LOINC", "MIMICLAB")
+        record, patient = self.who(rows)
+        keep = pa.array(has)
+        return Events(
+            rows.file,
+            rows.lines[has],
+            record.filter(keep),
+            code.filter(keep),
+            system.filter(keep),
+            patient.filter(keep),
+            value.filter(keep),
+        )

@@ -1,0 +1,61 @@
+"""synthea: conditions, procedures, medications and patients. SNOMED and RxNorm; one record per encounter or patient.
+
+Exports differ in their column names: `PATIENT`, `med_pat_id` and `pat_id` all say whose row it is.
+"""
+
+from collections.abc import Iterator
+
+from ehr.formats.protocol import Batch, Events, Format, Patients
+from ehr.formats.read.columns import as_days, stripped
+from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.rejects import Rejects
+from ehr.formats.read.tables import Rows
+
+
+def _columns(prefix: str) -> dict[str, tuple[str, ...]]:
+    return {
+        "patient": ("patient", f"{prefix}_pat_id", "pat_id"),
+        "visit": ("encounter", f"{prefix}_enc_id", "enc_id"),
+        "code": ("code", f"{prefix}_code"),
+    }
+
+
+def _time(prefix: str) -> dict[str, tuple[str, ...]]:
+    return {"time": ("start", "date", f"{prefix}_start_date", f"{prefix}_date", "start_date")}
+
+
+SYSTEMS = {"conditions": "SNOMED", "procedures": "SNOMED", "medications": "RXNORM"}
+
+
+class Synthea(TablesReader):
+    name = "synthea"
+    tables = (
+        Table(
+            "patients",
+            {"patient": ("id", "pat_id"), "sex": ("gender",), "birth": ("birthdate", "birth_date")},
+            events=False,
+        ),
+        Table("conditions", _columns("cond"), _time("cond")),
+        Table("procedures", _columns("proc"), _time("proc")),
+        Table("medications", _columns("med"), _time("med")),
+    )
+
+    def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        if table.name == "patients":
+            yield Patients(
+                rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
+            )
+            return
+        day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
+        yield Events(
+            rows.file,
+            rows.lines,
+            rows.columns[self.unit],
+            stripped(rows.columns["code"]),
+            SYSTEMS[table.name],
+            rows.columns["patient"],
+            day=day,
+        )
+
+
+SYNTHEA = Format(Synthea)

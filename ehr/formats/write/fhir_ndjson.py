@@ -1,0 +1,125 @@
+"""fhir.ndjson: a Patient and an Encounter for each record, then a resource for each of its codes. FHIR R4.
+
+Every resource carries the tag HTEST: it is test health data, nobody's.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ehr.codes.systems import BY_NAME, LOCAL_URL, domain_of, dotted_icd, split_code, split_decile
+from ehr.formats.protocol import CodeConcepts, Writer
+from ehr.formats.write.cohort_rows import CohortRows, Person
+from ehr.formats.write.dates import birth_year, days_of
+from model_store.blobs import BlobStore
+from model_store.cohorts import RecordBlock
+
+TAG = {
+    "system": "http://terminology.hl7.org/CodeSystem/v3-ActReason",
+    "code": "HTEST",
+    "display": "test health data",
+}
+META = {"tag": [TAG]}
+SEXES = {"F": "female", "M": "male"}
+RECORDS_AT_A_TIME = 512
+# What stands for the record's number and day until they are known; neither can be part of JSON text.
+RECORD, DAY = "\x00", "\x01"
+
+
+def write_fhir(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
+    """Each code's resource becomes text once; a record fills in its number and day."""
+    rows = CohortRows(store, manifest)
+    resources = [_template(_resource(code, i)) for i, code in enumerate(rows.vocabulary)]
+    encounter = _template(ENCOUNTER)
+    for block in rows.blocks():
+        yield from _records(rows, block, resources, encounter)
+
+
+def _records(rows: CohortRows, block: RecordBlock, resources: list[str], encounter: str) -> Iterator[bytes]:
+    people, told = rows.people_of(block), rows.told_by_person(block).tolist()
+    first = block.first_record
+    days = days_of(np.arange(first, first + len(block))).astype(str).tolist()
+    bounds, codes = block.indptr.tolist(), block.indices.tolist()
+    for begin in range(0, len(block), RECORDS_AT_A_TIME):
+        lines: list[str] = []
+        for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(block))):
+            own = range(bounds[i], bounds[i + 1])
+            texts = [_template(_patient(people[i])), encounter, *(resources[codes[at]] for at in own if not told[at])]
+            lines.append("".join(texts).replace(RECORD, str(first + i)).replace(DAY, days[i]))
+        yield "".join(lines).encode()
+
+
+def _template(resource: dict[str, Any]) -> str:
+    text = json.dumps(resource, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("\\u0000", RECORD).replace("\\u0001", DAY) + "\n"
+
+
+def _patient(person: Person) -> dict[str, Any]:
+    resource: dict[str, Any] = {"resourceType": "Patient", "id": f"record-{RECORD}", "meta": META}
+    sex = None if person.sex is None else SEXES.get(split_code(person.sex)[1])
+    if sex is not None:
+        resource["gender"] = sex
+    if person.band is not None:
+        resource["birthDate"] = f"{birth_year(person.band):04d}"
+    return resource
+
+
+SUBJECT = {"reference": f"Patient/record-{RECORD}"}
+ENCOUNTER = {
+    "resourceType": "Encounter",
+    "id": f"visit-{RECORD}",
+    "meta": META,
+    "status": "finished",
+    "class": {"system": "http://terminology.hl7.org/CodeSystem/v3-ActCode", "code": "IMP"},
+    "subject": SUBJECT,
+    "period": {"start": DAY, "end": DAY},
+}
+
+
+def _resource(code: str, position: int) -> dict[str, Any]:
+    """What a code says, as the resource of its domain."""
+    system, rest = split_code(code)
+    stem, decile = split_decile(rest)
+    url = BY_NAME[system].fhir if system in BY_NAME else f"{LOCAL_URL}{system}"
+    concept = {"coding": [{"system": url, "code": dotted_icd(system, stem)}]}
+    kind = "observation" if decile else domain_of(system)
+    common = {
+        "id": f"record-{RECORD}-code-{position}",
+        "meta": META,
+        "subject": SUBJECT,
+        "encounter": {"reference": f"Encounter/visit-{RECORD}"},
+    }
+    if kind == "condition":
+        status = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/condition-clinical", "code": "active"}]}
+        return {"resourceType": "Condition", **common, "clinicalStatus": status, "code": concept, "onsetDateTime": DAY}
+    if kind == "procedure":
+        return {
+            "resourceType": "Procedure",
+            **common,
+            "status": "completed",
+            "code": concept,
+            "performedDateTime": DAY,
+        }
+    if kind == "drug":
+        order = {"status": "active", "intent": "order", "medicationCodeableConcept": concept, "authoredOn": DAY}
+        return {"resourceType": "MedicationRequest", **common, **order}
+    value = {"valueString": decile} if decile else {}
+    return {
+        "resourceType": "Observation",
+        **common,
+        "status": "final",
+        "code": concept,
+        "effectiveDateTime": DAY,
+        **value,
+    }
+
+
+FHIR_NDJSON = Writer(
+    "fhir.ndjson",
+    "application/fhir+ndjson",
+    "fhir.ndjson",
+    write_fhir,
+    "values of labs, of which the decile is a valueString; dates are synthesised",
+)

@@ -1,0 +1,158 @@
+"""Every setting of the engine, with its range: frozen, JSON-ready, and refusing what they do not know."""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ehr.errors import ConfigError
+
+
+class Config(BaseModel):
+    """Base of all configs: a wrong value raises ConfigError with the field and what is allowed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or type(self).__name__}: {e['msg']}" for e in error.errors()
+            )
+            raise ConfigError(problems) from None
+
+
+class LinformerConfig(Config):
+    """The paper's denoiser; the defaults are its MIMIC size."""
+
+    kind: Literal["linformer"] = "linformer"
+    width: int = Field(256, ge=2, description="hidden dimension D")
+    layers: int = Field(5, ge=1, description="transformer blocks L")
+    heads: int = Field(8, ge=1)
+    projection: int = Field(128, ge=1, description="Linformer's k")
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads or self.width % 2:
+            raise ValueError(f"width must be even and a multiple of heads, not {self.width} with {self.heads} heads")
+        return self
+
+
+class SparseConfig(Config):
+    """Our denoiser, whose cost follows the codes a record has."""
+
+    kind: Literal["sparse"] = "sparse"
+    width: int = Field(512, ge=2, multiple_of=2)
+    blocks: int = Field(3, ge=0)
+    common_codes: int = Field(256, ge=1, description="how many of the most common codes report their known absence")
+    pairwise: bool = Field(True, description="the N x N skip from present codes to logits")
+    size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
+    dropout: float = Field(0.15, ge=0, lt=1)
+    input_dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class TrainingConfig(Config):
+    """How weights are found."""
+
+    epochs: int = Field(40, ge=1)
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
+    )
+    learning_rate: float = Field(2e-3, gt=0)
+    schedule: Literal["cosine", "exponential"] = "cosine"
+    warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
+    decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
+    settle_share: float = Field(
+        0.08, ge=0, lt=1, description="last part of the epochs, without dropout and at a low rate; see decisions/0012"
+    )
+    weight_decay: float = Field(0.2, ge=0)
+    pairwise_decay: float = Field(3.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
+    second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
+    gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
+    ema_decay: float = Field(0.999, ge=0, lt=1)
+    auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
+    context_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="records of a batch that are also shown as a condition shows them (absorbing noise)",
+    )
+    time_sampling: Literal["importance", "power"] = Field(
+        "power", description="how t is drawn: p(t) proportional to t^-1/2, or by the size of its loss so far"
+    )
+    patience: int | None = Field(9, ge=1, description="epochs without a better held-out ELBO before stopping")
+    evaluate_every: int = Field(3, ge=1, description="epochs between held-out evaluations")
+    holdout_draws: int = Field(2, ge=1, description="times drawn for each held-out record in an evaluation")
+    holdout_records: int = Field(10_000, ge=1, description="held-out records used for early stopping")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
+
+
+class D3PMConfig(Config):
+    """A whole model: its noise, its network and its training."""
+
+    noise: Literal["uniform", "marginal", "absorbing"] = "absorbing"
+    timesteps: int = Field(1000, ge=1, description="T")
+    denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+
+
+_PAPER_OPTIMISER: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "weight_decay": 1e-5,
+    "schedule": "exponential",
+    "decay_per_epoch": 0.99,
+    "settle_share": 0.0,
+    "time_sampling": "importance",
+    "evaluate_every": 1,
+    "patience": None,
+}
+
+PRESETS: dict[str, D3PMConfig] = {
+    "fast": D3PMConfig(),
+    # Twice the epochs, and more of everything that keeps a network from learning records by heart.
+    "best": D3PMConfig(
+        denoiser=SparseConfig(dropout=0.25, input_dropout=0.15),
+        training=TrainingConfig(
+            epochs=80, weight_decay=0.3, pairwise_decay=4.0, ema_decay=0.9995, evaluate_every=4, patience=16
+        ),
+    ),
+    "paper-mimic": D3PMConfig(
+        noise="uniform",
+        timesteps=500,
+        denoiser=LinformerConfig(width=256, layers=5, heads=8, projection=128),
+        training=TrainingConfig(epochs=100, batch_size=256, **_PAPER_OPTIMISER),
+    ),
+    "paper-large": D3PMConfig(
+        noise="uniform",
+        timesteps=500,
+        denoiser=LinformerConfig(width=512, layers=8, heads=8, projection=128),
+        training=TrainingConfig(epochs=40, batch_size=512, **_PAPER_OPTIMISER),
+    ),
+}
+
+
+# What a CPU core pair trains in a second, measured at 949 codes; a few codes more or less cost in proportion.
+CPU_RECORDS_PER_SECOND, MEASURED_CODES = 6_500, 949
+PATIENT_SECONDS = 600
+
+
+def automatic_preset(records: int, codes: int, on_gpu: bool) -> tuple[str, str]:
+    """(the preset for data of this size on this device, why)."""
+    if on_gpu:
+        return "best", "a GPU trains it in minutes"
+    rate = CPU_RECORDS_PER_SECOND * MEASURED_CODES / max(codes, MEASURED_CODES // 3)
+    seconds = records * PRESETS["best"].training.epochs / rate
+    minutes = f"{max(seconds / 60, 1):.0f} minutes with `best` on two CPU cores"
+    about = f"{records:,} records x {codes:,} codes need about {minutes}"
+    if seconds <= PATIENT_SECONDS:
+        return "best", about
+    return "fast", f"{about}; `fast` needs half of that and is nearly as good"
+
+
+def preset(name: str) -> D3PMConfig:
+    """The preset of that name."""
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset '{name}'; known: {', '.join(PRESETS)}")
+    return PRESETS[name]

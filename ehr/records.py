@@ -1,0 +1,117 @@
+"""Patient records as sets of codes, stored as CSR without values.
+
+A record is the sorted set of the codes it contains, each an index into the vocabulary. Memory grows with the codes
+that are there, never with records x vocabulary.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ehr.errors import DataError
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class Records:
+    """`indices[indptr[i]:indptr[i + 1]]` are the codes of record i, ascending and distinct."""
+
+    indptr: NDArray[np.int64]  # (R + 1,)
+    indices: NDArray[np.int32]  # (codes in all records,)
+    n_codes: int
+
+    def __post_init__(self) -> None:
+        if self.indptr.ndim != 1 or len(self.indptr) < 1 or self.indptr[0] != 0:
+            raise DataError("indptr must be one-dimensional and start at 0")
+        if self.indptr[-1] != len(self.indices) or np.any(np.diff(self.indptr) < 0):
+            raise DataError("indptr must ascend to the number of indices")
+        if len(self.indices) and (self.indices.min() < 0 or self.indices.max() >= self.n_codes):
+            raise DataError(
+                f"code {int(self.indices.max())} is outside the vocabulary: codes run from 0 to {self.n_codes - 1}"
+            )
+
+    @classmethod
+    def from_pairs(cls, rows: ArrayLike, codes: ArrayLike, n_records: int, n_codes: int) -> "Records":
+        """Records from (row, code) pairs in any order; a pair given twice counts once."""
+        rows, codes = np.asarray(rows, dtype=np.int64), np.asarray(codes, dtype=np.int64)
+        if len(rows) != len(codes):
+            raise DataError(f"{len(rows)} rows but {len(codes)} codes: there must be one code for each row")
+        if len(rows) and (rows.min() < 0 or rows.max() >= n_records):
+            raise DataError(f"a row lies outside 0 to {n_records - 1}")
+        if len(codes) and (codes.min() < 0 or codes.max() >= n_codes):
+            wrong = codes[(codes < 0) | (codes >= n_codes)][0]
+            raise DataError(f"code {int(wrong)} is outside the vocabulary: codes run from 0 to {n_codes - 1}")
+        flat = np.unique(rows * n_codes + codes)
+        indptr = np.zeros(n_records + 1, dtype=np.int64)
+        np.cumsum(np.bincount(flat // n_codes, minlength=n_records), out=indptr[1:])
+        return cls(indptr, (flat % n_codes).astype(np.int32), n_codes)
+
+    @classmethod
+    def from_sets(cls, sets: Iterable[Iterable[int]], n_codes: int) -> "Records":
+        """Records from Python sets or lists of code indices; for small data and tests."""
+        listed = [list(codes) for codes in sets]
+        rows = [row for row, codes in enumerate(listed) for _ in codes]
+        return cls.from_pairs(rows, [code for codes in listed for code in codes], len(listed), n_codes)
+
+    @classmethod
+    def from_dense(cls, x: ArrayLike) -> "Records":
+        """Records from a (batch of a) 0/1 array of shape (R, N)."""
+        x = np.asarray(x)
+        rows, codes = np.nonzero(x)  # row-major: already sorted
+        indptr = np.zeros(len(x) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(rows, minlength=len(x)), out=indptr[1:])
+        return cls(indptr, codes.astype(np.int32), x.shape[1])
+
+    @classmethod
+    def concatenate(cls, parts: "list[Records]") -> "Records":
+        """The records of all parts, in order."""
+        if not parts:
+            raise DataError("there is nothing to concatenate")
+        sizes = np.concatenate([part.sizes() for part in parts])
+        indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        return cls(indptr, np.concatenate([part.indices for part in parts]), parts[0].n_codes)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def sizes(self) -> NDArray[np.int64]:
+        """How many codes each record has, (R,)."""
+        return np.diff(self.indptr)
+
+    def prevalence(self) -> NDArray[np.float64]:
+        """The share of records that have each code, (N,)."""
+        return np.bincount(self.indices, minlength=self.n_codes) / max(len(self), 1)
+
+    def take(self, rows: ArrayLike) -> "Records":
+        """The records at `rows`, in that order."""
+        rows = np.asarray(rows, dtype=np.int64)
+        sizes = self.sizes()[rows]
+        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        # position of each output entry = start of its record + offset within the record
+        offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+        return Records(indptr, self.indices[np.repeat(self.indptr[rows], sizes) + offsets], self.n_codes)
+
+    def having(self, code: int) -> NDArray[np.int64]:
+        """The rows of the records that contain `code`."""
+        return np.searchsorted(self.indptr, np.flatnonzero(self.indices == code), side="right") - 1
+
+    def to_csr(self, dtype: type = np.float32) -> "csr_array":
+        """A SciPy matrix of ones, (R, N), sharing the index arrays."""
+        from scipy.sparse import csr_array  # only mathematics needs it: the API holds records without SciPy in memory
+
+        return csr_array(
+            (np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=(len(self), self.n_codes)
+        )
+
+    def to_dense(self, dtype: type = np.float32) -> NDArray[np.float32]:
+        """A 0/1 array, (R, N). For batches, never for a whole data set."""
+        x: NDArray[np.float32] = np.zeros((len(self), self.n_codes), dtype=dtype)
+        x[np.repeat(np.arange(len(self)), self.sizes()), self.indices] = 1
+        return x

@@ -1,0 +1,111 @@
+"""The thread that makes up for what was lost: unsent messages, silent workers, files nobody needs any more.
+
+It runs in API and worker processes, never as a queued task: it must work exactly when the queue does not.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from ehr.errors import StoreError
+from model_store.blobs import BlobStore
+from model_store.database import Database
+from model_store.repositories import DiscardRepository, LeaseRepository, OutboxRepository
+from runtime.broker import Broker, BrokerError
+from runtime.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """`wake()` after a submission: the message is sent at once, and no request waits for the broker."""
+
+    def __init__(
+        self,
+        database: Database,
+        broker: Broker,
+        store: BlobStore,
+        routes: Mapping[str, tuple[str, str]],
+        settings: Settings,
+    ) -> None:
+        """`routes` gives the (task, queue) of each kind of job: worker.contract.ROUTES."""
+        self.database, self.broker, self.store, self.settings = database, broker, store, settings
+        self.routes = dict(routes)
+        self._awake, self._stopping = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._awake.set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._awake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def sweep(self) -> None:
+        """One round of everything. A step that fails does not keep the others from running."""
+        for step in (self.expire_leases, self.publish, self.discard):
+            self._guarded(step)
+
+    def expire_leases(self) -> None:
+        with self.database.session_scope() as session:
+            expired = LeaseRepository(session).expire(self.routes)
+        for job in expired:
+            log.warning("lease expired", extra={"job_id": job.job_id, "state": job.state})
+
+    def publish(self) -> None:
+        """Send what is due. The rows are marked before and after: a crash in between sends a message twice, never
+        not at all."""
+        while True:
+            with self.database.session_scope() as session:
+                due = OutboxRepository(session).take_due()
+            if not due:
+                return
+            sent = 0
+            try:
+                for message in due:
+                    self.broker.send(message.task, message.queue, message.job_id)
+                    sent += 1
+            except BrokerError as error:
+                log.warning("messages wait for the broker", extra={"waiting": len(due) - sent, "reason": str(error)})
+            with self.database.session_scope() as session:
+                outbox = OutboxRepository(session)
+                outbox.sent(due[:sent], self.settings.republish_seconds)
+                outbox.not_sent(due[sent:], self.settings.sweep_seconds)
+            if sent < len(due):
+                return
+
+    def discard(self) -> None:
+        carry_out_discards(self.database, self.store)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.sweep()
+            self._awake.wait(self.settings.sweep_seconds)
+            self._awake.clear()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # a database that is away comes back; the thread must be there then
+            log.warning("a sweep failed", extra={"step": step.__name__, "reason": type(error).__name__})
+
+
+def carry_out_discards(database: Database, store: BlobStore) -> None:
+    """Remove the files whose removal was decided and is due."""
+    with database.session_scope() as session:
+        due = DiscardRepository(session).take_due()
+    for discard in due:
+        try:
+            store.delete_folder(discard.prefix, discard.keep)
+        except (StoreError, OSError) as error:
+            log.warning("files could not be removed", extra={"prefix": discard.prefix, "reason": str(error)})
+            continue  # due again later
+        with database.session_scope() as session:
+            DiscardRepository(session).done(discard.id)
