@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 
 from app.schemas.answers import RelaxationAnswer, SupportAnswer, TargetSupportAnswer
-from app.schemas.requests import METHODS_OF, GenerateRequest, TargetRequest
+from app.schemas.requests import METHODS_OF, GenerateRequest
 from app.services import Services
+from ehr.conditions import AskedTarget, Condition
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
 from ehr.relaxation import Relaxation, Term, nearest, terms_of
-from ehr.support import UNKNOWN, Part, Support, TrainingIndex
-from ehr.targets import resolve_targets
-from ehr.vocabulary import ResolvedCondition, Vocabulary
+from ehr.support import UNKNOWN, Requirement, Support, TrainingIndex
+from ehr.vocabulary import Vocabulary
 from model_store.tables import Model
 
 FEW_RECORDS = 200  # what comes with a condition is then learned from hardly anyone
@@ -51,11 +51,9 @@ def judge(services: Services, model: Model, body: GenerateRequest) -> Judgement:
     vocabulary, index = services.vocabulary_of(model), None
     if body.asks_for_something:
         index = services.training_index_of(model)
-    asked = body.conditions.as_contract()
-    terms = terms_of(vocabulary, asked.all_of, asked.any_of, asked.none_of)
+    terms = terms_of(vocabulary, body.conditions)
     try:
-        condition = vocabulary.resolve(asked.all_of, asked.any_of, asked.none_of)
-        resolve_targets(vocabulary, condition, [(target.codes, target.share) for target in body.targets])
+        vocabulary.resolve_targets(vocabulary.resolve(body.conditions), body.targets)
     except (UnknownCodeError, ConditionError) as error:
         return Judgement(UNKNOWN, error, relaxation=_relaxed(vocabulary, index, terms, body.targets))
     support = _support(index, terms)
@@ -67,15 +65,15 @@ def judge(services: Services, model: Model, body: GenerateRequest) -> Judgement:
     return Judgement(support, None, targets, warnings, relaxation)
 
 
-def _support(index: TrainingIndex | None, terms: list[Term], *more: Part) -> Support:
-    return UNKNOWN if index is None else index.support([*(term.as_part() for term in terms), *more])
+def _support(index: TrainingIndex | None, terms: list[Term], *more: Requirement) -> Support:
+    return UNKNOWN if index is None else index.support([*(term.requirement for term in terms), *more])
 
 
 def _target(
-    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], target: TargetRequest
+    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], target: AskedTarget
 ) -> TargetSupportAnswer:
-    codes = tuple(sorted({code for pattern in target.codes for code in vocabulary.matching(pattern)}))
-    meeting, others = (_support(index, terms, Part(codes, wanted)) for wanted in (True, False))
+    codes = tuple(vocabulary.matching_any(target.codes))
+    meeting, others = (_support(index, terms, Requirement(codes, wanted)) for wanted in (True, False))
     return TargetSupportAnswer(
         codes=target.codes,
         share=target.share,
@@ -85,26 +83,26 @@ def _target(
 
 
 def _relaxed(
-    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], targets: list[TargetRequest]
+    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], targets: list[AskedTarget]
 ) -> RelaxationAnswer:
     found: Relaxation = nearest(vocabulary, index, terms)
-    condition = vocabulary.resolve(**found.conditions)
-    kept: list[TargetRequest] = []
+    condition = vocabulary.resolve(found.conditions)
+    kept: list[AskedTarget] = []
     for target in targets:
         if _fits(vocabulary, condition, [*kept, target]):
             kept.append(target)
     dropped = [{"field": "targets", "codes": target.codes} for target in targets if target not in kept]
     return RelaxationAnswer(
-        conditions=found.conditions,
+        conditions=found.conditions.model_dump(),
         targets=[target.model_dump() for target in kept],
         dropped=[*found.dropped, *dropped],
         support=SupportAnswer.of(found.support),
     )
 
 
-def _fits(vocabulary: Vocabulary, condition: ResolvedCondition, targets: list[TargetRequest]) -> bool:
+def _fits(vocabulary: Vocabulary, condition: Condition, targets: list[AskedTarget]) -> bool:
     try:
-        resolve_targets(vocabulary, condition, [(target.codes, target.share) for target in targets])
+        vocabulary.resolve_targets(condition, targets)
     except (UnknownCodeError, ConditionError):
         return False
     return True

@@ -1,13 +1,66 @@
-"""Which records are asked for: all of some codes, any of some groups, none of others."""
+"""Which records are asked for: all of some codes, any of some groups, none of others.
+
+`AskedCondition` is what a person wrote, in codes and wildcards; it is made once where a request or a file comes in and
+passed on unchanged. `Condition` is the same in indices of one vocabulary, which `Vocabulary.resolve` makes of it.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from ehr.errors import ConditionError
+from ehr.fields import Code
 from ehr.records import Records
+
+MOST_TERMS = 100  # of each kind in one condition
+# every target doubles the combinations of targets met and not met
+MOST_TARGETS = 8
+
+
+def _flat_list_is_one_group(value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(code, str) for code in value):
+        return [value]
+    return value
+
+
+Groups = Annotated[
+    list[list[Code]],
+    BeforeValidator(_flat_list_is_one_group),
+    WithJsonSchema(TypeAdapter(list[Code] | list[list[Code]]).json_schema() | {"maxItems": MOST_TERMS}),
+]
+
+
+class AskedCondition(BaseModel):
+    """Every code of `all_of`, one of each group of `any_of`, none of `none_of`.
+
+    A star stands for any characters: `ICD9DX:250*`. In `all_of` a wildcard asks for at least one of its codes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    all_of: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
+    any_of: Groups = Field(
+        default_factory=list, max_length=MOST_TERMS, description="a list of groups; a flat list is one group"
+    )
+    none_of: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked."""
+        return not (self.all_of or self.any_of or self.none_of)
+
+
+class AskedTarget(BaseModel):
+    """A share of the cohort has one of these codes or wildcards; the rest has none of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    codes: list[Code] = Field(min_length=1, max_length=MOST_TERMS)
+    share: float = Field(ge=0, le=1, allow_inf_nan=False, examples=[0.3])
 
 
 @dataclass(frozen=True)
@@ -53,11 +106,9 @@ class Condition:
     def satisfied_by(self, records: Records) -> NDArray[np.bool_]:
         """Which records satisfy the condition, (R,)."""
         satisfied = np.ones(len(records), dtype=bool)
-        for code in self.all_of:
-            satisfied &= _has_any(records, frozenset([code]))
-        for group in self.any_of:
-            satisfied &= _has_any(records, group)
-        return satisfied & ~_has_any(records, self.none_of)
+        for group in (*(frozenset([code]) for code in self.all_of), *self.any_of):
+            satisfied &= records.having_any(group)
+        return satisfied & ~records.having_any(self.none_of)
 
 
 @dataclass(frozen=True)
@@ -82,11 +133,3 @@ class Target:
         """`condition` for records that do not meet the target."""
         base = condition or Condition(self.n_codes)
         return lambda: replace(base, none_of=base.none_of | self.codes)
-
-
-def _has_any(records: Records, codes: frozenset[int]) -> NDArray[np.bool_]:
-    wanted = np.zeros(records.n_codes, dtype=bool)
-    wanted[list(codes)] = True
-    hits = np.concatenate([[0], np.cumsum(wanted[records.indices])])
-    has: NDArray[np.bool_] = hits[records.indptr[1:]] > hits[records.indptr[:-1]]
-    return has

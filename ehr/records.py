@@ -102,6 +102,14 @@ class Records:
         """The rows of the records that contain `code`."""
         return np.searchsorted(self.indptr, np.flatnonzero(self.indices == code), side="right") - 1
 
+    def having_any(self, codes: Iterable[int]) -> NDArray[np.bool_]:
+        """Which records contain at least one of `codes`, (R,)."""
+        wanted = np.zeros(self.n_codes, dtype=bool)
+        wanted[list(codes)] = True
+        hits = np.concatenate([[0], np.cumsum(wanted[self.indices])])
+        has: NDArray[np.bool_] = hits[self.indptr[1:]] > hits[self.indptr[:-1]]
+        return has
+
     def to_csr(self, dtype: type = np.float32) -> "csr_array":
         """A SciPy matrix of ones, (R, N), sharing the index arrays."""
         from scipy.sparse import csr_array  # only mathematics needs it: the API holds records without SciPy in memory

@@ -9,9 +9,10 @@ from itertools import combinations
 from math import comb
 from typing import Any, Literal
 
+from ehr.conditions import AskedCondition
 from ehr.disclosure import SMALLEST_SHOWN, rounded
 from ehr.errors import ConditionError, UnknownCodeError
-from ehr.support import UNKNOWN, Part, Support, TrainingIndex
+from ehr.support import UNKNOWN, Requirement, Support, TrainingIndex
 from ehr.vocabulary import Vocabulary
 
 Field = Literal["all_of", "any_of", "none_of"]
@@ -28,27 +29,26 @@ class Term:
     codes: tuple[int, ...]
     unknown: tuple[str, ...] = ()  # patterns beside them that no code matches
 
-    def as_part(self) -> Part:
-        return Part(self.codes, wanted=self.field != "none_of")
+    @property
+    def requirement(self) -> Requirement:
+        return Requirement(self.codes, wanted=self.field != "none_of")
 
 
 @dataclass(frozen=True)
 class Relaxation:
     """A condition that can be had, ready to be sent, and what had to go for it."""
 
-    conditions: dict[str, Any]
+    conditions: AskedCondition
     dropped: list[dict[str, Any]]
     support: Support
 
 
-def terms_of(
-    vocabulary: Vocabulary, all_of: Sequence[str], any_of: Sequence[Sequence[str]], none_of: Sequence[str]
-) -> list[Term]:
+def terms_of(vocabulary: Vocabulary, asked: AskedCondition) -> list[Term]:
     """What was written, term by term, with unknown codes left out."""
     written: list[tuple[Field, Sequence[str]]] = [
-        *(("all_of", [pattern]) for pattern in all_of),
-        *(("any_of", group) for group in any_of),
-        *(("none_of", [pattern]) for pattern in none_of),
+        *(("all_of", [pattern]) for pattern in asked.all_of),
+        *(("any_of", group) for group in asked.any_of),
+        *(("none_of", [pattern]) for pattern in asked.none_of),
     ]
     return [_term(vocabulary, field, patterns) for field, patterns in written]
 
@@ -68,7 +68,7 @@ def nearest(vocabulary: Vocabulary, index: TrainingIndex | None, terms: Sequence
     """The fewest terms dropped such that at least 11 training records satisfy the rest; of equally many the selection
     with most records. Without training records: such that the rest does not contradict itself."""
     usable = [term for term in terms if term.codes]
-    parts = [term.as_part() for term in usable]
+    parts = [term.requirement for term in usable]
     if index is None:
         kept = _search(
             len(usable), lambda chosen: SMALLEST_SHOWN * _is_consistent(vocabulary, [usable[i] for i in chosen])
@@ -82,20 +82,20 @@ def nearest(vocabulary: Vocabulary, index: TrainingIndex | None, terms: Sequence
     keep = [usable[i] for i in kept]
     gone = [(term.field, term.unknown if term in keep else term.patterns + term.unknown) for term in terms]
     dropped = [{"field": field, "codes": list(codes)} for field, codes in gone if codes]
-    return Relaxation(as_conditions(keep), dropped, support)
+    return Relaxation(_asked(keep), dropped, support)
 
 
-def as_conditions(terms: Sequence[Term]) -> dict[str, Any]:
-    """As `POST /generate` takes them."""
-    conditions: dict[str, Any] = {field: [] for field in FIELDS}
+def _asked(terms: Sequence[Term]) -> AskedCondition:
+    """A condition of these terms alone."""
+    fields: dict[str, list[Any]] = {field: [] for field in FIELDS}
     for term in terms:
-        conditions[term.field].append(list(term.patterns) if term.field == "any_of" else term.patterns[0])
-    return conditions
+        fields[term.field].append(list(term.patterns) if term.field == "any_of" else term.patterns[0])
+    return AskedCondition(**fields)
 
 
 def _is_consistent(vocabulary: Vocabulary, terms: Sequence[Term]) -> bool:
     try:
-        vocabulary.resolve(**as_conditions(terms))
+        vocabulary.resolve(_asked(terms))
     except ConditionError:
         return False
     return True

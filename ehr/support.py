@@ -30,7 +30,7 @@ UNKNOWN = Support("not known", None)
 
 
 @dataclass(frozen=True)
-class Part:
+class Requirement:
     """One thing a record must have or must not have: one of `codes`, or none of them."""
 
     codes: tuple[int, ...]
@@ -48,14 +48,14 @@ class TrainingIndex:
         counts = np.bincount(records.indices, minlength=records.n_codes)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
 
-    def holds(self, part: Part) -> NDArray[np.bool_]:
+    def holds(self, part: Requirement) -> NDArray[np.bool_]:
         """For which records the part holds, (R,)."""
         holds = np.full(self.n_records, not part.wanted)
         for code in part.codes:
             holds[self._rows[self._starts[code] : self._starts[code + 1]]] = part.wanted
         return holds
 
-    def support(self, parts: Sequence[Part]) -> Support:
+    def support(self, parts: Sequence[Requirement]) -> Support:
         """What may be told of the records for which all parts hold."""
         satisfied = np.ones(self.n_records, dtype=bool)
         for part in parts:
@@ -67,7 +67,7 @@ class TrainingIndex:
             return Support("no", 0)
         return Support("fewer than 11", None)
 
-    def patterns(self, parts: Sequence[Part]) -> "Patterns":
+    def patterns(self, parts: Sequence[Requirement]) -> "Patterns":
         """Which combinations of the parts occur, and how often."""
         if not parts:
             return Patterns(np.zeros((1, 0), dtype=bool), np.array([self.n_records]))

@@ -4,38 +4,14 @@ import difflib
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ehr.conditions import AskedCondition, AskedTarget, Condition, Target
 from ehr.errors import ConditionError, UnknownCodeError
 
 WILDCARD = "*"
-
-
-@dataclass(frozen=True)
-class ResolvedCondition:
-    """A condition as indices into the vocabulary; groups of `any_of` must each be met by one code."""
-
-    all_of: tuple[int, ...] = ()
-    any_of: tuple[tuple[int, ...], ...] = ()
-    none_of: tuple[int, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.all_of or self.any_of or self.none_of)
-
-    def satisfied_by(self, indptr: NDArray[np.int64], indices: NDArray[np.int32], n_codes: int) -> NDArray[np.bool_]:
-        """Which records (CSR rows) satisfy it, (R,)."""
-        satisfied = np.ones(len(indptr) - 1, dtype=bool)
-        for group in (*((code,) for code in self.all_of), *self.any_of):
-            satisfied &= _has_any(indptr, indices, n_codes, group)
-        if self.none_of:
-            satisfied &= ~_has_any(indptr, indices, n_codes, self.none_of)
-        return satisfied
 
 
 @dataclass(frozen=True)
@@ -67,25 +43,33 @@ class Vocabulary:
             raise UnknownCodeError(f"unknown code '{pattern}'{self._hint(pattern)}")
         return [self.positions[pattern]]
 
-    def resolve(
-        self, all_of: Iterable[str], any_of: Iterable[Sequence[str]], none_of: Iterable[str]
-    ) -> ResolvedCondition:
+    def matching_any(self, patterns: Iterable[str]) -> list[int]:
+        """The codes that any of the patterns names, ascending."""
+        return sorted({code for pattern in patterns for code in self.matching(pattern)})
+
+    def resolve(self, asked: AskedCondition) -> Condition:
         """Patterns to indices. A wildcard in `all_of` asks for at least one of the codes it matches."""
         required: set[int] = set()
-        groups: list[tuple[int, ...]] = []
-        for pattern in all_of:
+        groups: list[list[int]] = []
+        for pattern in asked.all_of:
             found = self.matching(pattern)
             if len(found) == 1:
                 required.add(found[0])
             else:
-                groups.append(tuple(found))
-        for group in any_of:
-            groups.append(tuple(sorted({code for pattern in group for code in self.matching(pattern)})))
-        forbidden = {code for pattern in none_of for code in self.matching(pattern)}
+                groups.append(found)
+        groups += [self.matching_any(group) for group in asked.any_of]
+        forbidden = set(self.matching_any(asked.none_of))
         self._refuse_contradictions(required, groups, forbidden)
-        return ResolvedCondition(tuple(sorted(required)), tuple(groups), tuple(sorted(forbidden)))
+        return Condition.of(len(self), sorted(required), groups, sorted(forbidden))
 
-    def _refuse_contradictions(self, required: set[int], groups: list[tuple[int, ...]], forbidden: set[int]) -> None:
+    def resolve_targets(self, condition: Condition, asked: Iterable[AskedTarget]) -> tuple[Target, ...]:
+        """Patterns to indices; ConditionError if the targets contradict the condition or each other."""
+        targets = tuple(Target(len(self), frozenset(self.matching_any(target.codes)), target.share) for target in asked)
+        for number in range(len(targets)):
+            self._refuse_contradicting_target(condition, targets, number)
+        return targets
+
+    def _refuse_contradictions(self, required: set[int], groups: list[list[int]], forbidden: set[int]) -> None:
         if both := sorted(required & forbidden):
             raise ConditionError(f"'{self.codes[both[0]]}' is both in all_of and in none_of")
         for group in groups:
@@ -94,19 +78,29 @@ class Vocabulary:
             if set(group) <= forbidden:
                 raise ConditionError(f"every code like '{self.codes[group[0]]}' that is asked for is also in none_of")
 
+    def _refuse_contradicting_target(self, condition: Condition, targets: tuple[Target, ...], number: int) -> None:
+        """Any combination of targets met and not met must be possible: records are dealt to all of them."""
+        target, name = targets[number], f"targets[{number}]"
+        if target.share < 1 and (always := target.codes & condition.all_of):
+            code = self.codes[min(always)]
+            raise ConditionError(f"{name}: '{code}' is in all_of, so every record has it and not {target.share:.0%}")
+        others = {code for i, other in enumerate(targets) if i != number and other.share < 1 for code in other.codes}
+        if target.share > 0 and target.codes <= others | condition.none_of:
+            raise ConditionError(
+                f"{name}: none_of or the other targets forbid all of its codes to records that must meet it"
+            )
+        avoided = others | condition.none_of | (target.codes if target.share < 1 else set())
+        for group in condition.any_of:
+            if group <= avoided:
+                code = self.codes[min(group)]
+                raise ConditionError(
+                    f"{name}: a record that meets no target could have none of the codes like '{code}' that any_of "
+                    "asks for"
+                )
+
     def _hint(self, pattern: str) -> str:
         close = difflib.get_close_matches(pattern, self.codes, n=3, cutoff=0.6)
         if not close and len(self.codes) > 0:
             close = [self.codes[0]]
             return f"; codes look like '{close[0]}'"
         return "; did you mean " + ", ".join(f"'{code}'" for code in close) + "?" if close else ""
-
-
-def _has_any(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], n_codes: int, codes: Sequence[int]
-) -> NDArray[np.bool_]:
-    wanted = np.zeros(n_codes, dtype=bool)
-    wanted[list(codes)] = True
-    hits = np.concatenate([[0], np.cumsum(wanted[indices])])
-    has: NDArray[np.bool_] = hits[indptr[1:]] > hits[indptr[:-1]]
-    return has

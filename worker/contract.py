@@ -5,7 +5,9 @@ A payload is stored in the job's row; a message carries the job's id and nothing
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 
 TASKS = {
     "ingest": "ehr_d3pm.ingest",
@@ -27,8 +29,6 @@ STEPS: dict[str, tuple[str, ...]] = {
     "evaluate": ("load", "measure", "store"),
 }
 
-# every target doubles the combinations of targets met and not met
-MOST_TARGETS = 8
 # Known to ehr.formats and ehr.codes.rollups; a test keeps them equal.
 FormatName = Literal["auto", "long", "wide", "mimic-iii", "mimic-iv", "omop", "cms-claims", "synthea", "fhir", "meds"]
 RollupName = Literal["none", "icd3", "ccs", "ccsr", "chapter"]
@@ -96,39 +96,13 @@ class TrainPayload(Payload):
     holdout_share: float | None = Field(None, gt=0, lt=0.5, description="other than the dataset's own")
 
 
-class Conditions(Payload):
-    """Codes or wildcards such as `ICD9DX:250*`. `any_of` is a list of groups; a flat list is one group."""
-
-    all_of: list[str] = Field(default_factory=list, max_length=100)
-    any_of: list[list[str]] = Field(default_factory=list, max_length=100)
-    none_of: list[str] = Field(default_factory=list, max_length=100)
-
-    @field_validator("any_of", mode="before")
-    @classmethod
-    def _flat_list_is_one_group(cls, value: Any) -> Any:
-        if isinstance(value, list) and value and all(isinstance(code, str) for code in value):
-            return [value]
-        return value
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.all_of or self.any_of or self.none_of)
-
-
-class Target(Payload):
-    """A share of the cohort that has one of these codes; the rest has none of them."""
-
-    codes: list[str] = Field(min_length=1, max_length=100)
-    share: float = Field(ge=0, le=1, allow_inf_nan=False)
-
-
 class GeneratePayload(Payload):
     """Draw a cohort. The cohort's id is the job's id."""
 
     model_id: str
     n: int = Field(ge=1)
-    conditions: Conditions = Field(default_factory=Conditions)
-    targets: list[Target] = Field(default_factory=list, max_length=MOST_TARGETS)
+    conditions: AskedCondition = Field(default_factory=AskedCondition)
+    targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
     method: Literal["auto", "exact", "langevin", "rejection"] = "auto"
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)

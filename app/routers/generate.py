@@ -40,12 +40,7 @@ def generate_cohort(
 
     def payload_of(session: Session) -> Payload:
         judgement = _judged(services, ModelRepository(session).get(identity.owner, body.model_id), body)
-        values = body.model_dump() | {
-            "conditions": body.conditions.as_contract(),
-            "targets": [target.as_contract() for target in body.targets],
-            "warnings": judgement.warnings,
-        }
-        return payload(GeneratePayload, **values)
+        return payload(GeneratePayload, **body.model_dump(), warnings=judgement.warnings)
 
     deed = Deed(identity, "POST /generate", key, body.model_dump(mode="json"))
     return accepted(response, *submit(services, deed, "generate", payload_of))

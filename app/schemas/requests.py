@@ -4,9 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from app.schemas.fields import Code, Name, PlainText, Seed, SettingsDict
+from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
+from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
 from ehr.generators.settings import BASELINE_NAMES, PRESET_NAMES
-from worker.contract import MOST_TARGETS, Conditions, FormatName, RollupName, Target, check_method
+from worker.contract import FormatName, RollupName, check_method
 
 # Known to the engine; a test keeps these equal to its own registries, which the API must not import.
 GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan", "tabddpm", "ehrdiff", "tabsyn"]
@@ -71,41 +72,6 @@ class TrainRequest(Request):
     )
 
 
-class ConditionsRequest(Request):
-    """Every code of `all_of`, one of each group of `any_of`, none of `none_of`.
-
-    A star stands for any characters: `ICD9DX:250*`. In `all_of` a wildcard asks for at least one of its codes.
-    """
-
-    all_of: list[Code] = Field(default_factory=list, max_length=100)
-    any_of: list[Code] | list[list[Code]] = Field(
-        default_factory=list, max_length=100, description="a list of groups; a flat list is one group"
-    )
-    none_of: list[Code] = Field(default_factory=list, max_length=100)
-
-    def groups(self) -> list[list[str]]:
-        """`any_of` as a list of groups."""
-        flat = [code for code in self.any_of if isinstance(code, str)]
-        return [flat] if flat else [group for group in self.any_of if not isinstance(group, str)]
-
-    def as_contract(self) -> Conditions:
-        return Conditions(all_of=self.all_of, any_of=self.groups(), none_of=self.none_of)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.all_of or self.any_of or self.none_of)
-
-
-class TargetRequest(Request):
-    """A share of the cohort has one of these codes or wildcards; the rest has none of them."""
-
-    codes: list[Code] = Field(min_length=1, max_length=100)
-    share: float = Field(ge=0, le=1, allow_inf_nan=False, examples=[0.3])
-
-    def as_contract(self) -> Target:
-        return Target(codes=self.codes, share=self.share)
-
-
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
@@ -136,8 +102,8 @@ class GenerateRequest(Request):
 
     model_id: Id
     n: int = Field(ge=1, le=2**31, strict=True, description="synthetic records to draw")
-    conditions: ConditionsRequest = Field(default_factory=ConditionsRequest)
-    targets: list[TargetRequest] = Field(
+    conditions: AskedCondition = Field(default_factory=AskedCondition)
+    targets: list[AskedTarget] = Field(
         default_factory=list, max_length=MOST_TARGETS, description="shares of the cohort; not met by `langevin`"
     )
     method: MethodName = Field(

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.estimates import CHUNK, expectation, parallel_parts, parts_of
+from ehr.conditions import AskedCondition
 from ehr.disclosure import SMALLEST_SHOWN, rounded
 from ehr.records import Records
 from ehr.relaxation import nearest, terms_of
-from ehr.support import Part, TrainingIndex
+from ehr.support import Requirement, TrainingIndex
 from ehr.vocabulary import Vocabulary
 from runtime.broker import WorkerFacts
 from tests.api.front import CODES, Caller, csr
@@ -235,7 +236,7 @@ def test_nobody_is_only_said_where_no_selection_is_small(seed: int, n_terms: int
     rng = np.random.default_rng(seed)
     dense = rng.random((60, n_terms)) < rng.choice([0.02, 0.2, 0.6], n_terms)
     index = TrainingIndex(csr([np.flatnonzero(row).tolist() for row in dense], n_terms))
-    support = index.support([Part((code,)) for code in range(n_terms)])
+    support = index.support([Requirement((code,)) for code in range(n_terms)])
     counts = {
         chosen: int(dense[:, chosen].all(1).sum())
         for size in range(1, n_terms + 1)
@@ -261,8 +262,8 @@ def test_the_nearest_drops_as_few_terms_as_can_be(seed: int) -> None:
     dense = rng.random((200, 6)) < 0.25
     index = TrainingIndex(csr([np.flatnonzero(row).tolist() for row in dense], 6))
     vocabulary = Vocabulary(CODES)
-    terms = terms_of(vocabulary, CODES[:3], [CODES[3:5]], [CODES[5]])
-    holds = [index.holds(term.as_part()) for term in terms]
+    terms = terms_of(vocabulary, AskedCondition(all_of=list(CODES[:3]), any_of=[list(CODES[3:5])], none_of=[CODES[5]]))
+    holds = [index.holds(term.requirement) for term in terms]
 
     def supported(chosen: tuple[int, ...]) -> bool:
         return bool(np.logical_and.reduce([holds[i] for i in chosen]).sum() >= SMALLEST_SHOWN)
@@ -277,8 +278,8 @@ def test_a_hundred_terms_are_relaxed_at_once() -> None:
     n = 120
     index = TrainingIndex(csr([[code, (code + 1) % n] for code in range(n)] * 15, n))
     vocabulary = Vocabulary(tuple(f"X:{code:03d}" for code in range(n)))
-    found = nearest(vocabulary, index, terms_of(vocabulary, vocabulary.codes[:100], [], []))
-    assert len(found.conditions["all_of"]) == 2 and found.support.seen == "yes"
+    found = nearest(vocabulary, index, terms_of(vocabulary, AskedCondition(all_of=list(vocabulary.codes[:100]))))
+    assert len(found.conditions.all_of) == 2 and found.support.seen == "yes"
 
 
 def test_the_index_counts_as_a_scan_does() -> None:
@@ -286,8 +287,8 @@ def test_the_index_counts_as_a_scan_does() -> None:
     dense = rng.random((300, 5)) < 0.3
     records: Records = csr([np.flatnonzero(row).tolist() for row in dense], 5)
     index = TrainingIndex(records)
-    assert np.array_equal(index.holds(Part((1, 3))), dense[:, 1] | dense[:, 3])
-    assert np.array_equal(index.holds(Part((2, 4), wanted=False)), ~(dense[:, 2] | dense[:, 4]))
+    assert np.array_equal(index.holds(Requirement((1, 3))), dense[:, 1] | dense[:, 3])
+    assert np.array_equal(index.holds(Requirement((2, 4), wanted=False)), ~(dense[:, 2] | dense[:, 4]))
     assert index.support([]).seen == "yes" and index.support([]).records == 300
 
 

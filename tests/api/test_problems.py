@@ -34,7 +34,7 @@ def test_every_error_class_has_a_row() -> None:
     for module in pkgutil.walk_packages(model_store.__path__, "model_store."):
         if "migrations" not in module.name:
             importlib.import_module(module.name)
-    ours = {e for e in all_subclasses(EhrError) if e.__module__.split(".")[0] in ("app", "model_store", "worker")}
+    ours = {e for e in all_subclasses(EhrError) if e.__module__.split(".")[0] in ("app", "ehr", "model_store", "runtime")}
     assert ours - set(ROW_OF) == set()
 
 

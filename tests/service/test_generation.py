@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.client import Client
+from ehr.conditions import AskedCondition, AskedTarget
 from model_store.repositories import CohortRepository, JobRepository
 from tests.api.front import Front
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
-from worker.contract import Conditions, GeneratePayload, Target, route_of
+from worker.contract import GeneratePayload, route_of
 from worker.engine.generators.protocol import CHUNK
 from worker.runtime import Runtime
 from worker.tasks.generate import Tally
@@ -43,8 +44,8 @@ def test_the_same_files_whatever_the_workers_and_the_size_of_parts(stand: Stand,
     model_id = trained(stand)
     request: dict[str, Any] = {
         "n": 9 * CHUNK + 17,
-        "conditions": Conditions(any_of=[["ICD9DX:001", "ICD9DX:002"]]),
-        "targets": [Target(codes=["ICD9DX:010", "ICD9DX:011"], share=0.3)],
+        "conditions": AskedCondition(any_of=[["ICD9DX:001", "ICD9DX:002"]]),
+        "targets": [AskedTarget(codes=["ICD9DX:010", "ICD9DX:011"], share=0.3)],
         "evaluate": False,
     }
     alone = stand.generate(model_id, seed=5, **request)

@@ -1,5 +1,6 @@
 """The whole way with real workers: upload, train, generate, evaluate."""
 
+from ehr.conditions import AskedCondition, AskedTarget
 from ehr.reports import Report as ReportBody
 from model_store.bundles import load_bundle
 from model_store.cohorts import iter_blocks, iter_tables, load_cohort_manifest
@@ -7,7 +8,6 @@ from model_store.ids import DATASET, new_id
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
-from worker.contract import Conditions, Target
 
 
 def test_from_upload_to_report(shared_stand: Stand) -> None:
@@ -50,7 +50,7 @@ def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stan
     dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
     settings = {"generator": "independent", "settings": {}}
     model_id = stand.succeed(stand.train(dataset_id, **settings))["model_id"]
-    conditions = Conditions(all_of=["ICD9DX:001", "ICD9DX:00*"], none_of=["ICD9DX:002"])
+    conditions = AskedCondition(all_of=["ICD9DX:001", "ICD9DX:00*"], none_of=["ICD9DX:002"])
     result = stand.succeed(stand.generate(model_id, n=300, conditions=conditions, method="exact"))
     stand.succeed(result["evaluate_job_id"])
     with stand.database.read_scope() as session:
@@ -67,8 +67,8 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
     dataset_id = stand.succeed(stand.ingest(long_csv(300)))["dataset_id"]
     model_id = stand.succeed(stand.train(dataset_id, epochs=1))["model_id"]
     wanted = {
-        "conditions": Conditions(all_of=["ICD9DX:004"]),
-        "targets": [Target(codes=["ICD9DX:001", "ICD9DX:010"], share=0.3)],
+        "conditions": AskedCondition(all_of=["ICD9DX:004"]),
+        "targets": [AskedTarget(codes=["ICD9DX:001", "ICD9DX:010"], share=0.3)],
         "warnings": ["to be remembered"],
     }
     result = stand.succeed(stand.generate(model_id, n=1500, **wanted))
@@ -98,8 +98,8 @@ def test_requests_that_cannot_be_met_fail_with_a_reason(shared_stand: Stand) -> 
         (stand.train(dataset_id, settings={"nonsense": 1}), "bad-request", "nonsense"),
         (stand.train(dataset_id, generator="oracle"), "bad-request", "known: d3pm"),
         (stand.train(new_id(DATASET)), "not-found", "no dataset"),
-        (stand.generate(model_id, conditions=Conditions(all_of=["ICD9DX:0001"])), "unknown-code", "did you mean"),
-        (stand.generate(model_id, conditions=Conditions(all_of=["*"]), method="langevin"), "bad-request", "exact"),
+        (stand.generate(model_id, conditions=AskedCondition(all_of=["ICD9DX:0001"])), "unknown-code", "did you mean"),
+        (stand.generate(model_id, conditions=AskedCondition(all_of=["*"]), method="langevin"), "bad-request", "exact"),
     ):
         job = stand.wait(job_id)
         assert job.state == "failed"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
+from ehr.conditions import AskedCondition
 from ehr.errors import DataError, NotFoundError
 from ehr.records import Records
 from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
@@ -14,13 +15,13 @@ from model_store.cohorts import RecordBlock, effective_records, iter_blocks, loa
 from model_store.datasets import StoredDataset
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
 from model_store.tables import Cohort, Report
-from worker.contract import Conditions, EvaluatePayload
+from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
 from worker.evaluation import Subject, report_on
 from worker.evaluation.measure import measurements, support_in_training
 from worker.evaluation.verdicts import privacy_verdict
 from worker.execution import JobRun, Outcome
-from worker.tasks.loading import condition_of, dataset_of, model_of, plain
+from worker.tasks.loading import dataset_of, model_of, plain
 
 
 def evaluate(run: JobRun) -> Outcome:
@@ -68,10 +69,10 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     train, holdout, test = (dataset.split(name, *shares) for name in ("train", "holdout", "test"))
     synth = joined(iter_blocks(run.runtime.store, manifest), len(manifest["vocabulary"]))
     synth, left_out = translated(synth, Vocabulary(tuple(manifest["vocabulary"])), dataset.vocabulary)
-    asked = Conditions.model_validate(manifest["request"].get("conditions") or {})
-    _, condition = condition_of(asked, dataset.vocabulary)
-    told = None
-    if condition is not None:
+    asked = AskedCondition.model_validate(manifest["request"].get("conditions") or {})
+    condition, told = None, None
+    if not asked.is_empty:
+        condition = dataset.vocabulary.resolve(asked)
         told = Asked(**asked.model_dump(), support_in_training=support_in_training(condition, train))
     return Subject(
         cohort=synth,
@@ -101,7 +102,7 @@ def _attained(manifest: dict[str, Any], vocabulary: Vocabulary, synth: Records) 
     """The share that was asked for and the share that has one of the codes, for each target."""
     told = []
     for target in manifest["request"].get("targets") or []:
-        having = vocabulary.resolve([], [target["codes"]], []).satisfied_by(synth.indptr, synth.indices, synth.n_codes)
+        having = synth.having_any(vocabulary.matching_any(target["codes"]))
         attained = float(having.mean()) if len(having) else 0.0
         told.append(AttainedTarget(codes=target["codes"], asked=target["share"], attained=attained))
     return told

@@ -24,7 +24,7 @@ from worker.engine.generators.protocol import CHUNK, Weighed
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heart import Heart, StopSign
 from worker.runtime import Runtime
-from worker.tasks.loading import asked_of, model_of
+from worker.tasks.loading import model_of, resolved
 
 WAIT_SECONDS = 0.2  # between looks at parts that other workers are making
 LOOK_SECONDS = 1.0  # between looks at how far all workers are
@@ -51,7 +51,7 @@ class Source:
         return {"method": method, "steps": self.generator.steps_of(request)}
 
     def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
-        condition, targets = asked_of(self.payload, self.bundle.vocabulary)
+        condition, targets = resolved(self.payload, self.bundle.vocabulary)
         return SampleRequest(
             n=n,
             seed=self.payload.seed,

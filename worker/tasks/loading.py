@@ -8,13 +8,12 @@ from safetensors.torch import load, save
 
 from ehr.conditions import Condition, Target
 from ehr.errors import CorruptError
-from ehr.targets import resolve_targets
-from ehr.vocabulary import ResolvedCondition, Vocabulary
+from ehr.vocabulary import Vocabulary
 from model_store.bundles import Bundle, load_bundle
 from model_store.datasets import StoredDataset, load_dataset
 from model_store.repositories import DatasetRepository, ModelRepository
 from model_store.tables import Model
-from worker.contract import Conditions, GeneratePayload
+from worker.contract import GeneratePayload
 from worker.engine.generators import Generator, State, from_state
 from worker.runtime import Runtime
 
@@ -32,19 +31,10 @@ def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle
     return row, bundle, from_state(State(unpack_tensors(bundle.weights), bundle.config))
 
 
-def condition_of(conditions: Conditions, vocabulary: Vocabulary) -> tuple[ResolvedCondition, Condition | None]:
-    """What a person wrote, in indices; None for the engine if nothing is asked."""
-    resolved = vocabulary.resolve(conditions.all_of, conditions.any_of, conditions.none_of)
-    if resolved.is_empty:
-        return resolved, None
-    return resolved, Condition.of(len(vocabulary), resolved.all_of, resolved.any_of, resolved.none_of)
-
-
-def asked_of(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:
-    """What every record, and what shares of them, must satisfy."""
-    resolved, condition = condition_of(payload.conditions, vocabulary)
-    targets = resolve_targets(vocabulary, resolved, [(target.codes, target.share) for target in payload.targets])
-    return condition, tuple(Target(len(vocabulary), frozenset(t.codes), t.share) for t in targets)
+def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:
+    """What every record (None: nothing), and what shares of them, must satisfy."""
+    condition = vocabulary.resolve(payload.conditions)
+    return None if condition.is_empty else condition, vocabulary.resolve_targets(condition, payload.targets)
 
 
 def pack_tensors(tensors: dict[str, torch.Tensor]) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from ehr.errors import EhrError
+from ehr.errors import TrainingError
 from ehr.records import Records
 
 TREES = 1000
@@ -31,7 +31,7 @@ SETTINGS = {
 }
 
 
-class ClassifierError(EhrError):
+class ClassifierError(TrainingError):
     """LightGBM cannot be used on this machine."""
 
 
