@@ -34,7 +34,8 @@ def test_every_error_class_has_a_row() -> None:
     for module in pkgutil.walk_packages(model_store.__path__, "model_store."):
         if "migrations" not in module.name:
             importlib.import_module(module.name)
-    ours = {e for e in all_subclasses(EhrError) if e.__module__.split(".")[0] in ("app", "ehr", "model_store", "runtime")}
+    packages = ("app", "ehr", "model_store", "runtime")
+    ours = {error for error in all_subclasses(EhrError) if error.__module__.split(".")[0] in packages}
     assert ours - set(ROW_OF) == set()
 
 
