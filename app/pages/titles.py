@@ -1,4 +1,4 @@
-"""What the page calls a metric: its own title, or what reports without titles are read by."""
+"""What the page calls a metric: by its title; the tables below serve stored reports whose metrics have none."""
 
 from ehr.reports import MetricReport
 
