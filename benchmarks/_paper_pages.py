@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.report_page.svg import Mark
+from app.pages.svg import Mark
 from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
 from benchmarks._paper_measure import AREAS, FIDELITY, REAL
 from benchmarks._paper_plan import ALONE, RAREST, RUN, Bench, plan, rows_of

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from math import ceil, floor, log10
 
-from app.report_page.svg import Axis, Mark
-from app.report_page.text import escape, number
+from app.pages.numbers import number
+from app.pages.svg import Axis, Mark
 
 STYLE = """
 svg { --ink: #16212c; --soft: #51606e; --grid: #e3e8ed; --back: #ffffff;

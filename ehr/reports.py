@@ -49,6 +49,7 @@ class MetricReport(Part):
     """
 
     name: str
+    title: str = Field("", description="short name for people")
     label: str | None = Field(None, description="what is predicted, for utility")
     meaning: str
     direction: Literal["higher", "lower"] = Field(description="which way is better")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 
-from app.report_page.svg import Mark
+from app.pages.svg import Mark
 from benchmarks import paper
 from benchmarks._paper_contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
 from benchmarks._paper_measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence

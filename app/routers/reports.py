@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from app.access import Identity, Maker, Reader, Services_
-from app.report_page import report_page
+from app.pages import report_page
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services

@@ -1,24 +1,25 @@
 """Pictures are drawn to scale: what a reader takes from the ticks is what the JSON says."""
 
-import re
+from collections.abc import Iterable
 from math import log10
 from xml.etree import ElementTree
 
 import pytest
 
-from app.report_page import pictures
-from app.report_page.svg import BOTTOM, HEIGHT
-from app.report_page.text import number, percent
+from app.pages import pictures
+from app.pages.numbers import number, percent
+from app.pages.pictures import Picture
+from app.pages.svg import BOTTOM, HEIGHT
 from tests.reporting import small_report
 
 NAMES = {percent(10.0**power): 10.0**power for power in range(-8, 1)}
 NAMES |= {number(round(step / 100, 2)): step / 100 for step in range(101)}
 
 
-def drawn(html: str, label: str) -> ElementTree.Element:
+def drawn(found: Iterable[Picture], label: str) -> ElementTree.Element:
     """The picture whose label begins like that."""
-    found = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", html, re.DOTALL)]
-    (picture,) = (svg for svg in found if (svg.get("aria-label") or "").startswith(label))
+    drawings = [ElementTree.fromstring(picture.drawing) for picture in found]
+    (picture,) = (svg for svg in drawings if (svg.get("aria-label") or "").startswith(label))
     return picture
 
 
@@ -58,7 +59,7 @@ def test_a_code_lies_where_its_prevalences_are() -> None:
 
 def test_a_bar_is_as_long_as_its_attack_succeeds() -> None:
     report = small_report()
-    picture = drawn(pictures.attacks(report, "privacy"), "Success of each attack")
+    picture = drawn(pictures.attacks(report.privacy), "Success of each attack")
     ticks = places(picture, "x")
     roles = {"synthetic": "attack", "real": "control", "other": "baseline"}
     expected = [(kind, m.figures[role].value) for m in report.privacy.metrics.values() for kind, role in roles.items()]

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.report_page import report_page
+from app.pages import report_page
 from ehr.errors import ConflictError
-from ehr.reports import PrevalencePoint, Report, schema_text
+from ehr.reports import FAMILIES, Figure, PrevalencePoint, Report, schema_text
 from model_store import tables
 from model_store.ids import JOB, new_id
 from model_store.repositories import AuditRepository, JobRepository, WithholdingRepository
@@ -98,6 +98,41 @@ def test_text_of_a_report_cannot_become_markup() -> None:
     )
     page = report_page(spoilt)
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+
+
+def with_metric(report: Report, family: str, **changes: Any) -> Report:
+    """The report with one more metric in that family, a copy of its first one but for the changes."""
+    metrics = getattr(report, family).metrics
+    added = next(iter(metrics.values())).model_copy(update={"name": "brand_new", **changes})
+    grown = getattr(report, family).model_copy(update={"metrics": metrics | {"brand_new": added}})
+    return report.model_copy(update={family: grown})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_metric_that_the_page_does_not_know_is_on_it(family: str) -> None:
+    """By its title if it has one, else by its name; with whichever of the family's figures it has."""
+    report = small_report(conditioned=family in ("conditional", "slice_privacy"))
+    for title, shown in (("A <new> thing", "A &lt;new&gt; thing"), ("", "brand_new")):
+        page = report_page(with_metric(report, family, title=title, label=None))
+        assert f'<th scope="row">{shown}<small>' in page
+        assert f'<data data-path="{family}.metrics.brand_new.figures.' in page
+    figure = {"attack" if "privacy" in family else "value": Figure(value=0.125, low=0.1, high=0.15)}
+    page = report_page(with_metric(report, family, figures=figure, variants={}, facts={"odd": 3.0}))
+    assert f'metrics.brand_new.figures.{next(iter(figure))}.value" value="0.125">' in page
+    assert f'odd: <data data-path="{family}.metrics.brand_new.facts.odd" value="3.0">3</data>' in page
+
+
+def test_the_page_calls_a_metric_by_its_own_title() -> None:
+    """In tables, pictures and remarks alike."""
+    body = small_report().model_dump(mode="json")
+    untitled = report_page(Report.model_validate(body))
+    metrics = [metric for family in ("fidelity", "utility", "privacy") for metric in body[family]["metrics"].values()]
+    for metric in metrics:
+        metric["title"] = f"Title of {metric['name']}"
+    page = report_page(Report.model_validate(body))
+    assert metrics and all(metric["title"] in page for metric in metrics)
+    assert "Membership, careful attacker" in untitled and "Membership, careful attacker" not in page
+    assert '<text class="name" x="8" y="14">Title of mir</text>' in page
 
 
 def test_a_report_of_an_earlier_version_says_what_to_do(caller: Caller) -> None:

@@ -1,10 +1,10 @@
-"""How figures were measured, where that differs from the plain definition: a list below their table."""
+"""How figures were measured, where that differs from the plain definition, and what was not measured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.report_page.text import escape
-from ehr.reports import Figures
+from app.pages.titles import title
+from ehr.reports import AugmentationReport, FamilyReport, Figures
 
 Row = tuple[str, str, Figures]  # what the table calls the metric, what it predicts (or ""), its figures by column
 
@@ -20,8 +20,40 @@ class Place:
         self.labels[label] = self.columns[column] = None
 
 
-def notes(rows: Iterable[Row], headings: Mapping[str, str]) -> str:
-    """One line for each distinct note, with the metrics it belongs to; nothing if there is none."""
+def of_family(family: FamilyReport, headings: Mapping[str, str]) -> dict[str, list[str]]:
+    """Each distinct note on a family's figures, with the metrics it belongs to. `headings`: role -> column name."""
+    rows = (
+        (title(metric), metric.label or "", figures)
+        for metric in family.metrics.values()
+        for figures in (metric.figures, *metric.variants.values())
+    )
+    return _lines(rows, headings)
+
+
+def of_augmentation(results: Sequence[AugmentationReport], areas: Mapping[str, str]) -> dict[str, list[str]]:
+    """The same for augmentation, whose columns are the arms. `areas`: name of a figure -> what the table calls it."""
+    rows = (
+        (heading, result.label, {arm: figures[name] for arm, figures in result.arms.items() if name in figures})
+        for result in results
+        for name, heading in areas.items()
+    )
+    return _lines(rows, {arm: arm for result in results for arm in result.arms})
+
+
+def unmeasured_arms(results: Sequence[AugmentationReport]) -> list[str]:
+    """Each arm of which there is no figure, with the reason."""
+    return list(dict.fromkeys(_unmeasured(results)))
+
+
+def _unmeasured(results: Sequence[AugmentationReport]) -> Iterator[str]:
+    for result in results:
+        for arm, figures in result.arms.items():
+            reasons = [figure.absent for figure in figures.values() if figure.absent is not None]
+            if len(reasons) == len(figures):
+                yield f"{arm} ({reasons[0]})" if reasons else arm
+
+
+def _lines(rows: Iterable[Row], headings: Mapping[str, str]) -> dict[str, list[str]]:
     said: dict[tuple[str, str], Place] = {}  # (note, metric)
     measured: dict[str, Place] = {}  # metric -> every figure that has an interval: guessing needs no measuring
     for metric, label, figures in rows:
@@ -38,10 +70,7 @@ def notes(rows: Iterable[Row], headings: Mapping[str, str]) -> str:
     for (note, metric), place in said.items():
         whole = measured.get(metric, Place())
         lines.setdefault(_line(note, place, whole, headings), []).append(_name(metric, place, whole))
-    items = "".join(
-        f"<li>{escape(line)}<small>{escape('; '.join(names))}</small></li>" for line, names in lines.items()
-    )
-    return f'<h3>How it was measured</h3><ul class="notes">{items}</ul>' if items else ""
+    return lines
 
 
 def _line(note: str, place: Place, whole: Place, headings: Mapping[str, str]) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from app.report_page.text import escape, number, percent
+from markupsafe import Markup, escape
+
+from app.pages.numbers import number, percent
 
 WIDTH, HEIGHT = 400, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 44
@@ -42,7 +44,7 @@ class Mark:
 
 def scatter(
     points: Sequence[tuple[float, float, str]], label: str, x_name: str, y_name: str, *, log: bool = False
-) -> str:
+) -> Markup:
     """(x, y, name) beside the line of agreement. On log axes a y of 0 has no place: it stands below, as a ring."""
     xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
     positive = [value for value in (*xs, *ys) if value > 0]
@@ -68,7 +70,7 @@ def scatter(
     return _svg(WIDTH, HEIGHT, label, shapes)
 
 
-def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> str:
+def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> Markup:
     """(name, real, synthetic): synthetic shares as columns, real ones as the outline that these should fill."""
     highest = max((max(real, synthetic) for _, real, synthetic in bins), default=1.0) or 1.0
     step = _step(highest)
@@ -89,7 +91,7 @@ def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_
     return _svg(WIDTH, HEIGHT, label, shapes)
 
 
-def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, low: float, high: float) -> str:
+def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, low: float, high: float) -> Markup:
     """Each name with its values as dots on their intervals."""
 
     def draw(mark: Mark, x: Axis, y: float) -> str:
@@ -103,7 +105,7 @@ def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: st
 
 def bars(
     rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, end: float, *, as_percent: bool = False
-) -> str:
+) -> Markup:
     """Each name with its values as bars from 0, with their intervals."""
 
     def draw(mark: Mark, x: Axis, y: float) -> str:
@@ -126,7 +128,7 @@ def _rows(
     high: float,
     draw: Callable[[Mark, Axis, float], str],
     as_percent: bool = False,
-) -> str:
+) -> Markup:
     """A block for each name: the name, and below it a line for each mark."""
     line = 11
     heights = [20 + line * len(marks) + 6 for _, marks in rows]
@@ -177,8 +179,10 @@ def _haloed(path: str, kind: str, halo: str) -> str:
     return f'<path class="{halo}" d="{path}"/><path class="{kind}" d="{path}"/>'
 
 
-def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{"".join(shapes)}</svg>'
+def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> Markup:
+    """`shapes` are finished: every text in them is escaped."""
+    inner = "".join(shapes)
+    return Markup(f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{inner}</svg>')
 
 
 def _step(span: float) -> float:

@@ -1,0 +1,28 @@
+"""Pages of the service: self-contained documents from the templates in this package. No script, nothing to load."""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from app.pages import notes, pictures
+from app.pages.numbers import number, percent, span
+from app.pages.titles import title
+from ehr.reports import Report
+
+environment = Environment(
+    loader=PackageLoader("app.pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    auto_reload=False,
+)
+environment.filters |= {"number": number, "percent": percent, "span": span, "title_of": title}
+
+
+def report_page(report: Report) -> str:
+    """One HTML document.
+
+    Every figure on it stands in a `<data>` element whose `data-path` names its place in the JSON and whose `value` is
+    the JSON's number, so that the two can be compared.
+    """
+    return environment.get_template("report.html").render(report=report, pictures=pictures, notes=notes)
