@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from app.cli.work import parsed_settings
+
 from app.client import Client, ClientError
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from app.cli.demo import WatchfulClient
+
 from app.client import Client
 from ehr.errors import ConflictError
 from model_store import layout
