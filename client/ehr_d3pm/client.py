@@ -104,8 +104,8 @@ class Client:
     def codes(
         self, dataset_id: str, search: str | None = None, limit: int | None = None, *, text: str | None = None
     ) -> Iterator[Json]:
-        """The vocabulary of a dataset with the counts that may be shown. `search` is part of a code, `text` part of a
-        code or of its description."""
+        """The vocabulary of a dataset with the counts that may be shown. `search` is part of a code, `text` are
+        words that all occur in a code or its description."""
         return self._http.pages(f"/datasets/{dataset_id}/codes", {"search": search, "text": text}, limit)
 
     def labs(self, dataset_id: str) -> list[Json]:

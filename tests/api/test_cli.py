@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app.cli.work import parsed_settings
 
-from app.client import Client, ClientError
+from ehr_d3pm import Client, ClientError
+from ehr_d3pm.cli.models import parsed_settings
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end
 from tests.reporting import small_report
@@ -23,7 +23,7 @@ from tests.service.stand import long_csv
 
 def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EHR_D3PM")}
-    command = [sys.executable, "-m", "app.cli", *words]
+    command = [sys.executable, "-m", "ehr_d3pm", *words]
     return subprocess.run(command, capture_output=True, text=True, env=clean | environment, timeout=120)
 
 
@@ -122,7 +122,7 @@ def test_serve_starts_everything_and_leaves_nothing() -> None:
         table.write_bytes(long_csv(60))
         for number in (signal.SIGINT, signal.SIGKILL):
             port = free_port()
-            command = [sys.executable, "-m", "app.cli", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
+            command = [sys.executable, "-m", "ehr_d3pm", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                 with Client(f"http://127.0.0.1:{port}") as client:
                     wait_until(lambda: is_ready(client), 60, "readiness")

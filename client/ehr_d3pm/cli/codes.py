@@ -10,7 +10,7 @@ from ehr_d3pm.cli.output import AsJson, Limit, client_of, errors, print_json, pr
 def codes(
     context: typer.Context,
     thing: Annotated[str, typer.Argument(metavar="ID", help="id of a dataset or a model")],
-    text: Annotated[str | None, typer.Argument(help="part of a code or of what it means, such as diabetes")] = None,
+    text: Annotated[str | None, typer.Argument(help="words of the code or of what it means, such as diabetes")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
