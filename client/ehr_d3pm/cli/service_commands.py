@@ -28,8 +28,8 @@ class WithServiceCommands(TyperGroup):
         if found is None and cmd_name in self._offered:
             return _loaded(self._offered[cmd_name])
         if found is None and not self._offered:
-            message = "commands that run or administer the service come with it: pip install ehr-d3pm"
-            fail(f"no command '{cmd_name}' in the client alone; {message}", Exit.USAGE)
+            message = "commands that run or administer the service come with the distribution ehr-d3pm: install it too"
+            fail(f"the client has no command '{cmd_name}'; {message}", Exit.USAGE)
         return found
 
 
