@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from ehr_d3pm.cli.output import AsJson, client_of, console, print_json
+from ehr_d3pm.cli.output import AsJson, client_of, print_json, say
 
 
 def generators(context: typer.Context, as_json: AsJson = False) -> None:
@@ -30,7 +30,7 @@ def _show(names: dict[str, list[str]], as_json: bool) -> None:
         print_json(names)
         return
     for what, known in names.items():
-        console.print(f"{what}: {', '.join(known)}", markup=False, highlight=False)
+        say(f"{what}: {', '.join(known)}")
 
 
 def _names(schema: dict[str, Any]) -> list[str]:

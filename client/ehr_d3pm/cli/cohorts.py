@@ -26,12 +26,12 @@ CohortId = Annotated[str, typer.Argument(help="id of a generate job")]
 
 
 def _condition(cohort: dict[str, Any]) -> str:
-    """`E11 E84, not O*` of what was asked for."""
+    """`E11 or E84, not O*, N18=0.2`: what was asked for."""
     request = cohort["manifest"].get("request", {})
     asked = request.get("conditions") or {}
-    words = [*asked.get("all_of", []), *("|".join(group) for group in asked.get("any_of", []))]
+    words = [*asked.get("all_of", []), *(" or ".join(group) for group in asked.get("any_of", []))]
     words += [f"not {code}" for code in asked.get("none_of", [])]
-    words += [f"{'|'.join(target['codes'])}={target['share']:g}" for target in request.get("targets") or []]
+    words += [f"{' or '.join(target['codes'])}={target['share']:g}" for target in request.get("targets") or []]
     return ", ".join(words)
 
 

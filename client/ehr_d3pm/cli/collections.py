@@ -1,6 +1,7 @@
 """`list`, `show` and `delete`, the same for datasets, models and cohorts."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,6 @@ from ehr_d3pm.cli.output import (
     AsJson,
     Limit,
     client_of,
-    console,
     errors_as_exit_codes,
     print_json,
     print_table,
@@ -17,7 +17,7 @@ from ehr_d3pm.cli.output import (
 )
 from ehr_d3pm.client import Client
 
-LONGEST_LIST = 8  # values; longer ones are for programs
+LONGEST_TEXT = 200  # characters of a list; longer ones are for programs
 
 
 def collection(
@@ -51,7 +51,7 @@ def collection(
             print_json(found)
         else:
             for name, value in flat(found):
-                console.print(f"{name}: {value}", markup=False, highlight=False)
+                say(f"{name}: {value}")
 
     @cli.command("delete", help=f"Delete one of the {kind} and its files.")
     @errors_as_exit_codes()
@@ -78,8 +78,7 @@ def flat(values: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{path}{name}.")
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            short = len(value) <= LONGEST_LIST and not any(isinstance(item, dict | list) for item in value)
-            yield f"{path}{name}", ", ".join(map(str, value)) if short else f"{len(value):,} values (--json shows them)"
-        else:
-            yield f"{path}{name}", "-" if value is None else str(value)
+            continue
+        text = value if isinstance(value, str) else json.dumps(value)
+        is_long = isinstance(value, list) and len(text) > LONGEST_TEXT
+        yield f"{path}{name}", f"{len(value):,} values (--json shows them)" if is_long else text

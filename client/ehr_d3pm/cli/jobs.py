@@ -3,6 +3,8 @@
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
 from ehr_d3pm.cli.output import AsJson, Limit, Wait, client_of, console, print_json, say
 from ehr_d3pm.cli.progress_bars import remaining_text, wait_with_bars
@@ -27,7 +29,7 @@ def jobs(
     for job in found:  # no table: in 80 columns an id leaves no room for what came of the job
         say(f"{job['id']}  {job['kind']:<8}  {job['state']:<10}  {job['created_at'][:16].replace('T', ' ')}")
         if summary := _summary(job):
-            console.print(f"    {summary}", markup=False, highlight=False)
+            console.print(Padding(Text(summary), (0, 0, 0, 4), expand=False))
 
 
 def job(context: typer.Context, job_id: JobId, wait: Wait = False, as_json: AsJson = False) -> None:

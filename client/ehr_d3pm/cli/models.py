@@ -28,7 +28,7 @@ def train(
     context: typer.Context,
     dataset: Annotated[str, typer.Argument(help="id of a dataset")],
     name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    generator: Annotated[str | None, typer.Option(help="`ehr-d3pm generators` lists them")] = None,
+    generator: Annotated[str | None, typer.Option(help="what learns; `ehr-d3pm generators` lists them")] = None,
     preset: Annotated[str | None, typer.Option(help="settings to start from; `ehr-d3pm generators` lists them")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="such as training.epochs=5; repeatable")
