@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ehr_d3pm import ApiError, Client
 from ehr_d3pm.cli import cli, service_commands
 from ehr_d3pm.cli.conditions import parsed_groups
+from ehr_d3pm.cli.output import print_table
 from ehr_d3pm.requests import CohortOptions, TrainOptions, UploadOptions, cohort_body
 from tests.api.front import CODES, Caller, Front
 
@@ -115,6 +116,11 @@ def test_a_text_is_one_code_or_one_file(sqlite_caller: Caller, tmp_path: Path) -
         assert client.upload(str(table), name="x")["request"]["files"][0]["label"] == "t.csv"
         asked = client.generate(model, 10, all_of=CODES[1], seed=None)["request"]
     assert asked["conditions"]["all_of"] == [CODES[1]]
+
+
+def test_a_table_shows_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["id", "name"], [["x", "[/b] [red]"]], lines=False)
+    assert "[/b] [red]" in capsys.readouterr().out
 
 
 def test_groups_are_told_by_commas() -> None:

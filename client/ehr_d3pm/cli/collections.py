@@ -6,15 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ehr_d3pm.cli.output import (
-    AsJson,
-    Limit,
-    client_of,
-    errors_as_exit_codes,
-    print_json,
-    print_table,
-    say,
-)
+from ehr_d3pm.cli.output import AsJson, Limit, client_of, errors_as_exit_codes, print_json, print_table, say
 from ehr_d3pm.client import Client
 
 LONGEST_TEXT = 200  # characters of a list; longer ones are for programs
@@ -39,7 +31,7 @@ def collection(
             print_json(found)
             return
         rows = [[cell(of(thing)) for of in columns.values()] for thing in found]
-        numbers = [i for i in range(len(columns)) if found and isinstance([*columns.values()][i](found[0]), int)]
+        numbers = [i for i, of in enumerate(columns.values()) if found and isinstance(of(found[0]), int)]
         print_table([*columns], rows, numbers, lines=False)
 
     @cli.command("show", help=f"Show what is known of one of the {kind}.")

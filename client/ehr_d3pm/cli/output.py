@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ehr_d3pm.client import Client
 from ehr_d3pm.errors import ApiError, JobFailedError, UnreachableError
@@ -109,7 +110,7 @@ def print_table(
     for position, name in enumerate(header):
         table.add_column(name, justify="right" if position in right else "left", overflow="fold", no_wrap=position == 0)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # names are anybody's: no markup
     console.print(table)
 
 
