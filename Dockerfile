@@ -13,11 +13,12 @@ COPY constraints.txt ./
 RUN pip install --index-url "${TORCH_INDEX}" -c constraints.txt torch
 COPY pyproject.toml README.md ./
 COPY app app
+COPY client client
 COPY ehr ehr
 COPY model_store model_store
 COPY runtime runtime
 COPY worker worker
-RUN pip install -c constraints.txt '.[s3]'
+RUN pip install -c constraints.txt ./client '.[s3]'
 
 FROM python:${PYTHON}-slim
 # OpenMP's runtime, which some numerical wheels expect from the system

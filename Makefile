@@ -8,9 +8,11 @@ BIN := $(VENV)/bin
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# first: a service of an older version would take the client's ehr-d3pm script with it when pip replaces it
+	@$(BIN)/pip uninstall -qq --disable-pip-version-check --yes ehr-d3pm
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e client -e '.[dev]'
 	touch $@
 
 setup: $(VENV)/installed ## create .venv with everything in it
@@ -34,4 +36,4 @@ bench: setup ## see that every benchmark runs; figures come from running one wit
 		echo "== $$b"; $(BIN)/python -m benchmarks.$$b --quick || exit 1; done
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info client/*.egg-info

@@ -1,1 +1,1 @@
-"""The HTTP front end, the client and the command line. Never imports torch, lightgbm or the engine."""
+"""The HTTP front end. Never imports torch, lightgbm or the engine."""

@@ -4,7 +4,6 @@ With no key configured the service is open, but only to requests that reach it t
 anything else could be another machine, or a web page in the user's browser.
 """
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,6 +16,7 @@ from app.services import Services
 from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository
 from model_store.repositories.access import SCOPES
+from runtime.binding import is_loopback
 
 OPEN_OWNER = "local"
 ADMIN = "admin"
@@ -71,16 +71,6 @@ def needs(scope: str) -> Callable[..., Awaitable[Identity]]:
         return identity
 
     return checked
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _came_through_loopback(request: Request) -> bool:

@@ -1,37 +1,16 @@
-"""Binding to an address: loopback needs nothing, any other needs API keys."""
+"""The API as a process."""
 
 import logging
 
 import uvicorn
 
-from app.access import is_loopback
 from app.logs import configure_logging
 from app.main import create_app
-from ehr.errors import AccessError
-from model_store import migrate
-from model_store.database import Database
-from model_store.repositories import KeyRepository
+from runtime.binding import check_binding
 from runtime.settings import Settings
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 3  # for requests that are under way, event streams among them
-
-
-def check_binding(settings: Settings) -> bool:
-    """Whether keys are configured; AccessError if there are none and the address is not loopback."""
-    database = Database(settings.resolved_database_url, pooled=False)
-    try:
-        migrate.check(database.engine)
-        with database.read_scope() as session:
-            has_keys = KeyRepository(session).any_active()
-    finally:
-        database.close()
-    if not has_keys and not is_loopback(settings.host):
-        raise AccessError(
-            f"refused to bind to {settings.host} without API keys: make one with 'ehr-d3pm keys create --owner NAME',"
-            " or bind to 127.0.0.1"
-        )
-    return has_keys
 
 
 def run_api(settings: Settings) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from app.client import Client
 from benchmarks._harness import Figures, progress_bar, show
 from benchmarks.service import free_port, peak_rss_mib, tree
 from ehr.generators.d3pm import preset
 from ehr.vocabulary import Vocabulary
+from ehr_d3pm import Client
 from model_store import layout
 from model_store.blobs import open_store
 from model_store.bundles import Bundle, save_bundle
@@ -118,7 +118,7 @@ def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progr
 @contextmanager
 def _service(settings: Settings, workers: int, threads: int) -> Iterator[list[Child]]:
     """The embedded service with more workers; none takes more threads than its share of the cores."""
-    command = [sys.executable, "-m", "app.cli", "api", "--port", str(settings.port), "--log-level", "error"]
+    command = [sys.executable, "-m", "ehr_d3pm", "api", "--port", str(settings.port), "--log-level", "error"]
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(threads)  # the children inherit it
     started: list[Child] = []

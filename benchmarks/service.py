@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 
-from app.client import Client
 from benchmarks._harness import Figures, options, progress_bar, show, timed
 from benchmarks._service_data import add_cohort, add_jobs, write_long_csv
 from benchmarks._service_load import Load, run_load
 from ehr.formats import WRITERS
+from ehr_d3pm import Client
 from model_store.blobs import open_store
 from model_store.database import Database
 from runtime.settings import Settings
@@ -228,7 +228,7 @@ def main() -> None:
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="ehrbench", ignore_cleanup_errors=True) as folder:
         settings = Settings(data_dir=Path(folder), port=free_port())
-        command = [sys.executable, "-m", "app.cli", "api", "--port", str(settings.port), "--log-level", "error"]
+        command = [sys.executable, "-m", "ehr_d3pm", "api", "--port", str(settings.port), "--log-level", "error"]
         with Supervisor(settings, command) as supervisor:
             bench = Bench(settings, supervisor, QUICK if arguments.quick else FULL, figures)
             bench.wait_until_ready()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client
+from ehr_d3pm import Client
 from tests.api.test_cli import free_port
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_the_python_of_the_readme(service: tuple[str, Path]) -> None:
     url, folder = service
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     subprocess.run(
-        [sys.executable, "-m", "worker.simulate", "records.csv.gz", "--records", "2000"],
+        [BIN / "ehr-d3pm", "simulate", "records.csv.gz", "--records", "2000"],
         cwd=folder,
         env=environment,
         check=True,

@@ -16,6 +16,7 @@ from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
 from app.uploads import Receiver, receive
+from ehr.codes.meanings import description
 from ehr.errors import RequestError
 from model_store.datasets import load_dataset_manifest
 from model_store.ids import DATASET, new_id
@@ -87,21 +88,28 @@ def list_dataset_codes(
     services: Services_,
     identity: Reader,
     search: Annotated[str | None, Query(max_length=200, description="part of a code, upper or lower case")] = None,
+    text: Annotated[
+        str | None, Query(max_length=200, description="words that all occur in the code or its description")
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> PageAnswer[CodeAnswer]:
-    """List the vocabulary with the number of records that have each code, where it may be shown."""
+    """List the vocabulary: what each code means and the number of records that have it, where it may be shown."""
     with services.database.read_scope() as session:
         dataset = DatasetRepository(session).get(identity.owner, dataset_id)
     known = services.codes_of(dataset)
-    wanted = (search or "").casefold()
+    wanted, words = (search or "").casefold(), (text or "").casefold().split()
     first = _position(cursor)
     items: list[CodeAnswer] = []
     for position in range(first, len(known.codes)):
         if len(items) == limit:
             return PageAnswer(items=items, next_cursor=str(position))
-        if wanted in known.codes[position].casefold():
-            items.append(CodeAnswer(code=known.codes[position], records=known.counts[position]))
+        code = known.codes[position]
+        if wanted not in code.casefold():
+            continue
+        meaning = description(code)
+        if all(word in f"{code} {meaning or ''}".casefold() for word in words):
+            items.append(CodeAnswer(code=code, records=known.counts[position], description=meaning))
     return PageAnswer(items=items, next_cursor=None)
 
 

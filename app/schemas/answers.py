@@ -226,6 +226,7 @@ class LabAnswer(Answer):
 class CodeAnswer(Answer):
     code: str
     records: int | None = Field(description="records that have it; null where the count may not be shown")
+    description: str | None = Field(None, description="what it means; null where that is not known")
 
 
 class ModelAnswer(Answer):

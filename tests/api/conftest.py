@@ -58,3 +58,9 @@ def open_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = Path(tempfile.mkdtemp(prefix="ehr"))
     with Front(settings_for(folder, f"sqlite:///{folder / 'open.sqlite'}")) as front:
         yield front
+
+
+@pytest.fixture
+def sqlite_caller(request: pytest.FixtureRequest, open_front: Front) -> Caller:
+    """One database is enough for what happens on the client's side."""
+    return open_front.as_owner(f"{request.node.name[:30]}-{secrets.token_hex(4)}")

@@ -10,11 +10,11 @@ import httpx
 import numpy as np
 import uvicorn
 
-from app.client import Client
 from app.main import create_app
 from app.services import Services
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
+from ehr_d3pm import Client
 from model_store import layout
 from model_store.bundles import Bundle, save_bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest

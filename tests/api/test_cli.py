@@ -10,10 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
+from typer.testing import CliRunner
 
-from app.cli.work import parsed_settings
-from app.client import Client, ClientError
+from ehr.formats import WRITERS
+from ehr_d3pm import Client, ClientError
+from ehr_d3pm.cli import cli
+from ehr_d3pm.cli.models import parsed_settings
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end
 from tests.reporting import small_report
@@ -23,7 +25,7 @@ from tests.service.stand import long_csv
 
 def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EHR_D3PM")}
-    command = [sys.executable, "-m", "app.cli", *words]
+    command = [sys.executable, "-m", "ehr_d3pm", *words]
     return subprocess.run(command, capture_output=True, text=True, env=clean | environment, timeout=120)
 
 
@@ -40,12 +42,6 @@ def test_unreachable_is_3() -> None:
     done = run("--url", "http://127.0.0.1:9", "jobs")
     assert done.returncode == 3
     assert "does not answer" in done.stderr and done.stdout == ""
-
-
-@pytest.fixture
-def sqlite_caller(request: pytest.FixtureRequest, open_front: Front) -> Caller:
-    """One database is enough for what happens on the client's side."""
-    return open_front.as_owner(f"cli-{request.node.name[:20]}")
 
 
 def test_commands(sqlite_caller: Caller, tmp_path: Path) -> None:
@@ -93,6 +89,86 @@ def test_waiting_download_and_report(open_front: Front, sqlite_caller: Caller, t
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 
+def in_process(caller: Caller, *words: str) -> str:
+    """Standard output of a command that succeeds."""
+    environment = {"EHR_D3PM_URL": caller.front.url, "EHR_D3PM_KEY": caller.key, "COLUMNS": "80"}
+    done = CliRunner().invoke(cli, words, env=environment)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_lists_fit_into_80_columns(sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    dataset = caller.dataset()
+    made = {"datasets": dataset, "models": caller.model(dataset_id=dataset), "cohorts": caller.cohort([[[0, 2]]])}
+    made["jobs"] = caller.job()
+    for kind, thing in made.items():
+        lines = in_process(caller, *([kind] if kind == "jobs" else [kind, "list"])).splitlines()
+        assert any(line.startswith(f"{thing} ") for line in lines) and max(map(len, lines)) <= 80, lines
+        assert len(lines) <= 3, lines  # no row is broken
+
+
+def test_show_and_delete(sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    dataset = caller.dataset()
+    for kind, thing, said in (
+        ("models", caller.model(dataset_id=dataset), f"dataset_id: {dataset}"),
+        ("cohorts", caller.cohort([[[0, 2]]]), "n_records: 1"),
+        ("datasets", dataset, "summary.records: 400"),
+    ):
+        assert said in in_process(caller, kind, "show", thing).splitlines()
+        shown = json.loads(in_process(caller, kind, "show", thing, "--json"))
+        assert shown in json.loads(in_process(caller, kind, "list", "--json"))
+        asked = CliRunner().invoke(cli, ["--url", caller.front.url, "--key", caller.key, kind, "delete", thing], "n\n")
+        assert asked.exit_code == 1 and len(json.loads(in_process(caller, kind, "list", "--json"))) == 1
+        in_process(caller, kind, "delete", thing, "--yes")
+        assert json.loads(in_process(caller, kind, "list", "--json")) == []
+
+
+def test_codes_are_found_by_what_they_mean(sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    dataset = caller.dataset()
+    model = caller.model(dataset_id=dataset)
+    found = json.loads(in_process(caller, "codes", model, "diabetes 2", "--json"))
+    assert [(c["code"], c["records"]) for c in found] == [
+        ("ICD10CM:E11", 200),
+        ("ICD9DX:25000", 0),
+        ("ICD9DX:25001", 0),
+    ]
+    shown = in_process(caller, "codes", dataset, "cystic")
+    assert "ICD10CM:E84" in shown and "Cystic fibrosis" in shown and "few" in shown
+    assert [c["code"] for c in json.loads(in_process(caller, "codes", dataset, "--json"))] == list(CODES)
+    assert len(in_process(caller, "codes", dataset, "--limit", "2").splitlines()) == 3
+    assert json.loads(in_process(caller, "datasets", "labs", dataset, "--json")) == []
+    assert in_process(caller, "datasets", "labs", dataset).split() == ["lab", "cut", "points"]
+
+
+def test_shares_and_groups_reach_the_service(sqlite_caller: Caller, tmp_path: Path) -> None:
+    caller = sqlite_caller
+    table = tmp_path / "t.csv"
+    table.write_text("record_id,code\n1,A\n")
+    words = ("--no-wait", "--json", "--holdout-share", "0.2")
+    uploaded = json.loads(in_process(caller, "upload", str(table), "--test-share", "0.3", *words))["request"]
+    assert (uploaded["holdout_share"], uploaded["test_share"]) == (0.2, 0.3)
+    dataset = caller.dataset()
+    assert json.loads(in_process(caller, "train", dataset, *words))["request"]["holdout_share"] == 0.2
+    groups = ("--any-of", "ICD10CM:E10,ICD10CM:E11", "--any-of", "ICD10CM:E84", "--seed", "5")
+    asked = in_process(caller, "generate", caller.model(dataset_id=dataset), *groups, "--no-wait", "--json")
+    assert json.loads(asked)["request"]["conditions"]["any_of"] == [["ICD10CM:E10", "ICD10CM:E11"], ["ICD10CM:E84"]]
+
+
+def test_what_the_service_offers(sqlite_caller: Caller) -> None:
+    """Read from the service's own document: nothing to keep up to date here."""
+    offered = json.loads(in_process(sqlite_caller, "generators", "--json"))
+    assert {"d3pm", "independent", "tabsyn"} <= set(offered["generators"]) and "fast" in offered["presets"]
+    known = json.loads(in_process(sqlite_caller, "formats", "--json"))
+    assert {"auto", "omop"} <= set(known["read"]) and known["rollups"][0] == "none"
+    assert known["written"] == [writer.name for writer in WRITERS]
+    assert "generators: d3pm, " in in_process(sqlite_caller, "generators")
+    refused = as_caller(sqlite_caller, "train", sqlite_caller.dataset(), "--generator", "nothing")
+    assert refused.returncode == 4 and "independent" in refused.stderr
+
+
 def test_keys(tmp_path: Path) -> None:
     environment = {"DATA_DIR": str(tmp_path)}
     made = json.loads(run("keys", "create", "--owner", "ann", "--scopes", "read,data", "--json", **environment).stdout)
@@ -122,7 +198,7 @@ def test_serve_starts_everything_and_leaves_nothing() -> None:
         table.write_bytes(long_csv(60))
         for number in (signal.SIGINT, signal.SIGKILL):
             port = free_port()
-            command = [sys.executable, "-m", "app.cli", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
+            command = [sys.executable, "-m", "ehr_d3pm", "serve", "--data-dir", f"{folder}/data", "--port", str(port)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                 with Client(f"http://127.0.0.1:{port}") as client:
                     wait_until(lambda: is_ready(client), 60, "readiness")

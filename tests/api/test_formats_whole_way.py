@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client import ApiError, Client, JobFailedError
 from ehr.formats import WRITERS
+from ehr_d3pm import ApiError, Client, JobFailedError
 from tests.api.front import Front
 from tests.formats.omop_folder import DIABETES, omop_tables
 from tests.formats.reading import ROOMY, read_upload

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.client import ApiError, Client, JobFailedError
+from ehr_d3pm import ApiError, Client, JobFailedError
 from tests.api.front import Front
 from tests.service.conftest import postgres, shared_stand
 from tests.service.servers import wait_until

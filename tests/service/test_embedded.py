@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.demo import WatchfulClient
-from app.client import Client
 from ehr.errors import ConflictError
+from ehr_d3pm import Client
 from model_store import layout
 from model_store.blobs import open_store
 from model_store.database import Database
@@ -22,6 +21,7 @@ from model_store.repositories import JobRepository
 from runtime.settings import Settings
 from tests.service.servers import wait_until
 from tests.service.stand import SHORT, long_csv
+from worker.commands.demo import WatchfulClient
 from worker.contract import IngestPayload, UploadedFile, route_of
 from worker.embedded import Supervisor, exclusive
 from worker.processes import die_with_parent

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from app.client import Client
 from ehr.conditions import AskedCondition, AskedTarget
+from ehr_d3pm import Client
 from model_store.repositories import CohortRepository, JobRepository
 from tests.api.front import Front
 from tests.service.servers import wait_until

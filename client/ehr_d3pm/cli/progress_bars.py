@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from app.cli.output import errors
-from app.client import Client
+from ehr_d3pm.cli.output import errors
+from ehr_d3pm.client import Client
 
 
 def wait_with_bars(client: Client, job: dict[str, Any], label: str | None = None) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli import demo, keys, reports, running, work
-from app.cli.output import Connection, errors_as_exit_codes
+from ehr_d3pm.cli import choices, codes, cohorts, datasets, jobs, models, reports
+from ehr_d3pm.cli.output import Connection, errors_as_exit_codes
+from ehr_d3pm.cli.service_commands import WithServiceCommands
 
 cli = typer.Typer(
+    cls=WithServiceCommands,
     help=__doc__,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -29,28 +31,27 @@ def connection(
     context.obj = Connection(url, key)
 
 
-COMMANDS = (
-    running.serve,
-    running.api,
-    running.worker,
-    running.migrate,
-    demo.demo,
-    work.upload,
-    work.train,
-    work.generate,
-    work.estimate,
-    work.jobs,
-    work.job,
-    work.cancel,
-    work.retry,
-    work.download,
+for command in (
+    datasets.upload,
+    codes.codes,
+    models.train,
+    cohorts.estimate,
+    cohorts.generate,
+    cohorts.download,
+    cohorts.release,
     reports.report,
     reports.evaluate,
-    reports.release,
-)
-for command in COMMANDS:
-    cli.command()(errors_as_exit_codes(command))
-cli.add_typer(keys.cli, name="keys")
+    jobs.jobs,
+    jobs.job,
+    jobs.cancel,
+    jobs.retry,
+    choices.generators,
+    choices.formats,
+):
+    cli.command()(errors_as_exit_codes()(command))
+cli.add_typer(datasets.cli, name="datasets")
+cli.add_typer(models.cli, name="models")
+cli.add_typer(cohorts.cli, name="cohorts")
 
 
 def main() -> None:

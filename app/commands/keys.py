@@ -3,29 +3,29 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from sqlalchemy.orm import Session
 
-from app.cli.output import AsJson, Exit, console, errors_as_exit_codes, fail, print_json, print_table
-from model_store import migrate
-from model_store.database import Database
-from model_store.repositories import AuditRepository, KeyRepository
-from model_store.repositories.access import SCOPES
-from model_store.tables import ApiKey
-from runtime.settings import get_settings
+from ehr.errors import EhrError
+from ehr_d3pm.cli.output import AsJson, Exit, errors_as_exit_codes, fail, print_json, print_table, say
+from runtime.command_options import settings_with
 
-cli = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from model_store.tables import ApiKey
+
+cli = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 OWNER_LENGTH = 64
 
 
 @cli.command()
-@errors_as_exit_codes
+@errors_as_exit_codes(EhrError)
 def create(
     owner: Annotated[str, typer.Option(help="whose data the key opens; keys of one owner share it")],
     name: Annotated[str, typer.Option(help="what the key is for")] = "",
-    scopes: Annotated[str, typer.Option(help=f"separated by commas, of: {', '.join(SCOPES)}")] = (
+    scopes: Annotated[str, typer.Option(help="separated by commas; 'admin' may do all there is")] = (
         "data,train,generate,read"
     ),
     as_json: AsJson = False,
@@ -33,6 +33,8 @@ def create(
     """Make a key. It is shown once."""
     if not 0 < len(owner) <= OWNER_LENGTH or not owner.isprintable():
         fail(f"an owner's name has 1 to {OWNER_LENGTH} characters", Exit.USAGE)
+    from model_store.repositories import AuditRepository, KeyRepository
+
     with _session() as session:
         wanted = [scope.strip() for scope in scopes.split(",")]
         key, secret = KeyRepository(session).create(owner, name[:200], wanted)
@@ -41,36 +43,43 @@ def create(
     if as_json:
         print_json(shown)
         return
-    console.print(secret, highlight=False, soft_wrap=True)
-    console.print("Keep it: it is not shown again. Send it as 'Authorization: Bearer ...' or set EHR_D3PM_KEY.")
+    say(secret)
+    say("Keep it: it is not shown again. Send it as 'Authorization: Bearer ...' or set EHR_D3PM_KEY.")
 
 
 @cli.command("list")
-@errors_as_exit_codes
+@errors_as_exit_codes(EhrError)
 def list_keys(as_json: AsJson = False) -> None:
     """List keys by their prefixes."""
+    from model_store.repositories import KeyRepository
+
     with _session() as session:
         keys = [_shown(key) for key in KeyRepository(session).all()]
     if as_json:
         print_json(keys)
         return
     header = ["id", "prefix", "owner", "name", "scopes", "created", "revoked"]
-    print_table("", header, [[_cell(value) for value in key.values()] for key in keys])
+    print_table(header, [[_cell(value) for value in key.values()] for key in keys])
 
 
 @cli.command()
-@errors_as_exit_codes
+@errors_as_exit_codes(EhrError)
 def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
     """From now on the key opens nothing."""
+    from model_store.repositories import AuditRepository, KeyRepository
+
     with _session() as session:
         KeyRepository(session).revoke(key_id)
         AuditRepository(session).record("", "revoke key", key_id)
-    console.print(f"{key_id} revoked", highlight=False)
+    say(f"{key_id} revoked")
 
 
 @contextmanager
-def _session() -> Iterator[Session]:
-    url = get_settings().resolved_database_url
+def _session() -> Iterator["Session"]:
+    from model_store import migrate
+    from model_store.database import Database
+
+    url = settings_with().resolved_database_url
     migrate.upgrade(url)
     database = Database(url)
     try:
@@ -80,7 +89,7 @@ def _session() -> Iterator[Session]:
         database.close()
 
 
-def _shown(key: ApiKey) -> dict[str, object]:
+def _shown(key: "ApiKey") -> dict[str, object]:
     return {
         "id": key.id,
         "prefix": key.prefix,

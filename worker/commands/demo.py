@@ -1,8 +1,6 @@
 """`ehr-d3pm demo`: the whole way, from an upload to reports, on a simulated population."""
 
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,12 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.output import Exit, console, fail, print_table
-from app.cli.progress import wait_with_bars
-from app.cli.reports import show_report
-from app.cli.running import api_command, settings_with
-from app.cli.work import show_estimate
-from app.client import ApiError, Client, UnreachableError
+from ehr.errors import EhrError
+from ehr_d3pm import ApiError, Client, UnreachableError
+from ehr_d3pm.cli.cohorts import show_estimate
+from ehr_d3pm.cli.output import Exit, console, errors_as_exit_codes, fail, print_table, say
+from ehr_d3pm.cli.progress_bars import wait_with_bars
+from ehr_d3pm.cli.reports import show_report
+from runtime.command_options import settings_with
+from worker.commands.service import api_command
+from worker.commands.simulate import simulate
 
 READY_SECONDS = 90
 RARE_CODE = "ICD10CM:E84"
@@ -45,6 +46,7 @@ class WatchfulClient(Client):
         return super().job(job_id)
 
 
+@errors_as_exit_codes(EhrError)
 def demo(
     data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
     records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
@@ -62,8 +64,8 @@ def demo(
         _wait_until_ready(client)
         reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
     console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
-    console.print(f"'ehr-d3pm serve --data-dir {data_dir}' goes on with what is there now.", soft_wrap=True)
-    console.print(f"Done in {time.perf_counter() - start:.0f} s.", highlight=False)
+    say(f"'ehr-d3pm serve --data-dir {data_dir}' goes on with what is there now.")
+    say(f"Done in {time.perf_counter() - start:.0f} s.")
 
 
 def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
@@ -98,10 +100,8 @@ def _learned_from(client: Client, records: int) -> str:
     """Simulate, upload, ingest; the dataset's id."""
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "simulated-population.csv.gz"
-        # in a process of its own: the simulation belongs to the engine, which this side never imports
-        command = [sys.executable, "-m", "worker.simulate", str(table), "--records", str(records)]
         with console.status("simulating patients"):
-            subprocess.run(command, check=True)
+            simulate(table, records)
         job = client.upload([table], name="simulated population")
     ingested: str = wait_with_bars(client, job, "ingest")["result"]["dataset_id"]
     return ingested
@@ -139,7 +139,7 @@ def _show_effect(client: Client, plain: str, asked: str, code: str) -> None:
                 having = sum(line.rstrip("\r\n").endswith(f",{vocabulary},{rest}") for line in file)
         n = client.cohort(job_id)["n_records"]
         rows.append([label, f"{having:,}", f"{n:,}", f"{having / n:.2%}"])
-    print_table("", ["cohort", f"records with {code}", "records", "share"], rows, right=(1, 2, 3))
+    print_table(["cohort", f"records with {code}", "records", "share"], rows, right=(1, 2, 3))
 
 
 def _wait_until_ready(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Commands for reports, and for cohorts that a report withholds."""
+"""Reports: measure a cohort, show what was measured."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from app.cli.output import AsJson, Wait, console, print_json, print_table
-from app.cli.work import JobId, client_of, finish
+from ehr_d3pm.cli.cohorts import CohortId
+from ehr_d3pm.cli.jobs import JobId, finish
+from ehr_d3pm.cli.output import AsJson, Wait, client_of, console, print_json, print_table, say
 
 COLORS = {"good": "green", "caution": "yellow", "fail": "bold red"}
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
@@ -41,7 +42,7 @@ def report(
     with client_of(context) as client:
         if html is not None:
             html.write_text(client.report_page(job_id), encoding="utf-8")
-            console.print(str(html), highlight=False, soft_wrap=True)
+            say(str(html))
             return
         body = client.report(job_id)
     if as_json:
@@ -49,12 +50,12 @@ def report(
     else:
         show_report(body)
         hint = "writes a page: pictures, and how each figure was measured."
-        console.print(f"\n'ehr-d3pm report {job_id} --html report.html' {hint}", highlight=False, soft_wrap=True)
+        say(f"\n'ehr-d3pm report {job_id} --html report.html' {hint}")
 
 
 def evaluate(
     context: typer.Context,
-    cohort: Annotated[str, typer.Argument(help="id of a generate job")],
+    cohort: CohortId,
     dataset: Annotated[str | None, typer.Option(help="other real records to compare with")] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="CODE", help="to predict; may be given more than once")
@@ -66,21 +67,6 @@ def evaluate(
     """Measure a finished cohort, again or against another data set."""
     with client_of(context) as client:
         finish(client, client.evaluate(cohort, dataset_id=dataset, labels=label, seed=seed), wait, as_json)
-
-
-def release(
-    context: typer.Context,
-    cohort: Annotated[str, typer.Argument(help="id of a generate job")],
-    reason: Annotated[str, typer.Option(help="why it may leave all the same; kept in the audit trail")],
-    as_json: AsJson = False,
-) -> None:
-    """Let a cohort go that its report withholds (needs the scope admin)."""
-    with client_of(context) as client:
-        released = client.release(cohort, reason)
-    if as_json:
-        print_json(released)
-    else:
-        console.print(f"cohort {cohort} is released", highlight=False, soft_wrap=True)
 
 
 def show_report(body: dict[str, Any]) -> None:
@@ -101,7 +87,7 @@ def _show_family(title: str, columns: dict[str, str], told: dict[str, Any]) -> N
         cells = [_figure(metric["figures"].get(role)) for role in columns]
         rows.append([f"{name} {ARROWS[metric['direction']]}", *cells, (metric["verdict"] or {}).get("level", "-")])
     if rows:
-        print_table("", [title, *columns.values(), ""], rows, right=tuple(range(1, 1 + len(columns))))
+        print_table([title, *columns.values(), ""], rows, right=tuple(range(1, 1 + len(columns))))
     if told["verdict"] is not None:
         _show_verdict(title, told["verdict"])
 

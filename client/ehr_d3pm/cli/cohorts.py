@@ -1,0 +1,168 @@
+"""Cohorts: estimate, generate, download, release, and what became of them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ehr_d3pm.cli.collections import collection
+from ehr_d3pm.cli.conditions import Asked, takes_conditions
+from ehr_d3pm.cli.jobs import finish
+from ehr_d3pm.cli.output import (
+    AsJson,
+    Wait,
+    client_of,
+    day,
+    errors_as_exit_codes,
+    print_json,
+    print_table,
+    say,
+    warn,
+)
+from ehr_d3pm.client import Client
+
+ModelId = Annotated[str, typer.Argument(help="id of a model")]
+CohortId = Annotated[str, typer.Argument(help="id of a generate job")]
+
+
+def _condition(cohort: dict[str, Any]) -> str:
+    """`E11 or E84, not O*, N18=0.2`: what was asked for."""
+    request = cohort["manifest"].get("request", {})
+    asked = request.get("conditions") or {}
+    words = [*asked.get("all_of", []), *(" or ".join(group) for group in asked.get("any_of", []))]
+    words += [f"not {code}" for code in asked.get("none_of", [])]
+    words += [f"{' or '.join(target['codes'])}={target['share']:g}" for target in request.get("targets") or []]
+    return ", ".join(words)
+
+
+cli = collection(
+    "cohorts",
+    Client.cohorts,
+    Client.cohort,
+    {
+        "cohort": lambda cohort: cohort["job_id"],
+        "records": lambda cohort: cohort["n_records"],
+        "condition": _condition,
+        "created": lambda cohort: day(cohort["created_at"]),
+    },
+)
+
+
+@cli.command()
+@errors_as_exit_codes()
+def parts(context: typer.Context, cohort: CohortId, as_json: AsJson = False) -> None:
+    """List the parts that are finished, also while the job runs; `ehr-d3pm download --part` fetches one."""
+    with client_of(context) as client:
+        found = client.parts(cohort)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["part", "first record", "records", "bytes"],
+        [[f"{part[name]:,}" for name in ("number", "first_record", "n_records", "bytes")] for part in found["parts"]],
+        right=range(4),
+        lines=False,
+    )
+    say(f"{found['state']}: {found['finished_records']:,} of {found['n_records']:,} records")
+
+
+@takes_conditions
+def generate(
+    context: typer.Context,
+    model: ModelId,
+    *,
+    asked: Asked,
+    evaluate: Annotated[bool, typer.Option(help="also write a report")] = True,
+    wait: Wait = True,
+    as_json: AsJson = False,
+) -> None:
+    """Generate a cohort, under conditions if any are given."""
+    options = asked.options()
+    with client_of(context) as client:
+        job = client.generate(model, asked.n, evaluate=evaluate, **options)
+        for warning in job["warnings"]:
+            warn(warning)
+        finish(client, job, wait, as_json)
+
+
+@takes_conditions
+def estimate(context: typer.Context, model: ModelId, *, asked: Asked, as_json: AsJson = False) -> None:
+    """Tell what generating a cohort would take, and what can be had if the condition cannot."""
+    options = asked.options()
+    with client_of(context) as client:
+        estimated = client.estimate(model, asked.n, **options)
+    if as_json:
+        print_json(estimated)
+    else:
+        show_estimate(estimated)
+
+
+def download(
+    context: typer.Context,
+    thing: Annotated[str, typer.Argument(help="id of a generate job (records) or of a model (bundle)")],
+    to: Annotated[Path | None, typer.Option("--to", "-o", help="file to write")] = None,
+    format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists them")] = "long.csv",
+    part: Annotated[int | None, typer.Option(help="one finished part alone, as Parquet")] = None,
+) -> None:
+    """Download a cohort's records or a model's bundle."""
+    left_out = None
+    with client_of(context) as client:
+        if thing.startswith("mdl_"):
+            target = to or Path(f"{thing}.zip")
+            size = client.download_bundle(thing, target)
+        elif part is not None:
+            target = to or Path(f"{thing}.{part}.parquet")
+            size = client.download_part(thing, part, target)
+        else:
+            target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
+            size = client.download(thing, target, format)
+            left_out = client.cohort(thing)["leaves_out"].get(format)
+    say(f"{target} ({size:,} bytes)")
+    if left_out is not None:
+        say(f"not carried: {left_out}")
+
+
+def release(
+    context: typer.Context,
+    cohort: CohortId,
+    reason: Annotated[str, typer.Option(help="why it may leave all the same; kept in the audit trail")],
+    as_json: AsJson = False,
+) -> None:
+    """Let a cohort go that its report withholds (needs the scope admin)."""
+    with client_of(context) as client:
+        released = client.release(cohort, reason)
+    if as_json:
+        print_json(released)
+    else:
+        say(f"cohort {cohort} is released")
+
+
+def show_estimate(estimated: dict[str, Any]) -> None:
+    """An estimate as a table, then what there is to know about it."""
+    seconds, memory = estimated["seconds"], estimated["memory_gib"]
+    steps, workers = estimated["steps"], estimated["workers"]
+    rows = [
+        ["can be generated", "yes" if estimated["feasible"] else f"no: {estimated['problem']}"],
+        ["training records that satisfy it", _count(estimated["support"])],
+        *(
+            [f"with {', '.join(t['codes'])}", f"{t['share']:.0%} asked; {_count(t['meeting'])}"]
+            for t in estimated["targets"]
+        ),
+        ["method", estimated["method"] or "no condition"],
+        ["network calls for each record", "not known" if steps is None else str(steps)],
+        ["parts, workers", f"{estimated['parts']}, {'not known' if workers is None else workers}"],
+        ["time", "not known" if seconds is None else f"about {seconds:.3g} s"],
+        ["memory of a worker", "not known" if memory is None else f"about {memory:.2g} GiB"],
+    ]
+    print_table(["estimate", ""], rows)
+    for warning in estimated["warnings"]:
+        say(f"warning: {warning}")
+    if estimated["relaxation"] is not None:
+        dropped = "; ".join(f"{d['field']} {', '.join(d['codes'])}" for d in estimated["relaxation"]["dropped"])
+        say(f"nearest that can be had: without {dropped} ({_count(estimated['relaxation']['support'])})")
+
+
+def _count(support: dict[str, Any]) -> str:
+    if support["seen"] == "yes":
+        return f"about {support['records']:,}"
+    return {"no": "none"}.get(support["seen"], str(support["seen"]))

@@ -1,0 +1,93 @@
+"""Datasets: upload, and what became of them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ehr_d3pm.cli.collections import collection
+from ehr_d3pm.cli.jobs import finish
+from ehr_d3pm.cli.output import AsJson, Wait, client_of, day, errors_as_exit_codes, print_json, print_table, say
+from ehr_d3pm.client import Client
+
+cli = collection(
+    "datasets",
+    Client.datasets,
+    Client.dataset,
+    {
+        "dataset": lambda dataset: dataset["id"],
+        "name": lambda dataset: dataset["name"],
+        "records": lambda dataset: dataset["summary"].get("records"),
+        "codes": lambda dataset: dataset["n_codes"],
+        "created": lambda dataset: day(dataset["created_at"]),
+    },
+)
+
+
+@cli.command()
+@errors_as_exit_codes()
+def labs(
+    context: typer.Context,
+    dataset: Annotated[str, typer.Argument(help="id of a dataset")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the labs that became deciles, with the nine values between the ten parts."""
+    with client_of(context) as client:
+        found = client.labs(dataset)
+    if as_json:
+        print_json(found)
+    else:
+        rows = [[lab["code"], " ".join(f"{point:.4g}" for point in lab["cut_points"])] for lab in found]
+        print_table(["lab", "cut points"], rows, lines=False)
+
+
+def upload(
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
+    name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
+    format: Annotated[
+        str, typer.Option(help="'auto' recognises it; `ehr-d3pm formats` lists what can be read")
+    ] = "auto",
+    unit: Annotated[str | None, typer.Option(help="what a record is: visit or patient")] = None,
+    rollup: Annotated[
+        str | None, typer.Option(help="how ICD codes are grouped; `ehr-d3pm formats` lists the ways")
+    ] = None,
+    codes_from: Annotated[str | None, typer.Option(help="of OMOP tables: source or concept")] = None,
+    demographics: Annotated[bool, typer.Option(help="make codes of sex and age band")] = True,
+    default_vocabulary: Annotated[str | None, typer.Option(help="for tables that name no system")] = None,
+    min_records: Annotated[int | None, typer.Option(help="codes in fewer records are dropped")] = None,
+    holdout_share: Annotated[float | None, typer.Option(help="of patients, kept for early stopping")] = None,
+    test_share: Annotated[float | None, typer.Option(help="of patients, kept to measure cohorts against")] = None,
+    attacks: Annotated[bool, typer.Option(help="no: the data's terms forbid experiments in re-identification")] = True,
+    wait: Wait = True,
+    as_json: AsJson = False,
+) -> None:
+    """Upload real records."""
+    with client_of(context) as client:
+        job = client.upload(
+            files,
+            name=name,
+            format=format,
+            unit=unit,
+            rollup=rollup,
+            codes_from=codes_from,
+            demographics=demographics,
+            default_vocabulary=default_vocabulary,
+            min_records=min_records,
+            holdout_share=holdout_share,
+            test_share=test_share,
+            may_be_attacked=attacks,
+        )
+        job = finish(client, job, wait, as_json)
+    if not as_json and job["result"] is not None:
+        say(_what_was_read(job["result"]["summary"]))
+
+
+def _what_was_read(summary: dict[str, Any]) -> str:
+    """What an upload was taken for, and what it gave."""
+    found, rows = summary["format"], summary["rows"]
+    how = "recognised as" if found["recognised"] else "read as"
+    tables = ", ".join(sorted({table["table"] for table in found["tables"]}))
+    records = "few" if summary["records"] is None else f"{summary['records']:,}"
+    read = f"{how} {found['name']} ({tables}): {records} records, one per {found['unit']}, {summary['codes']:,} codes"
+    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected"

@@ -1,0 +1,213 @@
+"""The client: one method for everything the service does."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+
+from ehr_d3pm.errors import ApiError, JobFailedError, Json
+from ehr_d3pm.requests import Codes, CohortOptions, TrainOptions, UploadOptions, as_list, cohort_body, files_at, given
+from ehr_d3pm.transport import TRIES, Transport, parsed_events
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+TERMINAL_STATES = ("succeeded", "failed", "cancelled")
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.3, 2.0
+
+
+class Client:
+    """Connects to `url`, else to $EHR_D3PM_URL; sends `api_key`, else $EHR_D3PM_KEY."""
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, timeout: float = 60) -> None:
+        self.url = (url or os.environ.get("EHR_D3PM_URL") or DEFAULT_URL).rstrip("/")
+        self._http = Transport(self.url, api_key or os.environ.get("EHR_D3PM_KEY"), timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # --- submissions: each returns a job ---
+
+    def upload(
+        self, files: str | Path | Sequence[str | Path], *, key: str | None = None, **form: Unpack[UploadOptions]
+    ) -> Json:
+        """Upload tables; a folder stands for the files in it."""
+        with contextlib.ExitStack() as opened:
+            paths = [path for file in as_list(files) for path in files_at(Path(file))]
+            parts = [("file", (path.name, opened.enter_context(path.open("rb")))) for path in paths]
+            data = {name: str(value) for name, value in given(form).items()}
+            # a large file is fsynced and checked after its last byte: the answer may take a while
+            return self._http.submit("/datasets", None, key, files=parts, data=data, timeout=600, tries=1)
+
+    def train(self, dataset_id: str, *, key: str | None = None, **options: Unpack[TrainOptions]) -> Json:
+        """Train a model."""
+        return self._http.submit("/train", {"dataset_id": dataset_id} | given(options), key)
+
+    def generate(self, model_id: str, n: int, *, key: str | None = None, **options: Unpack[CohortOptions]) -> Json:
+        """Generate a cohort of `n` records."""
+        return self._http.submit("/generate", cohort_body(model_id, n, options), key)
+
+    def estimate(self, model_id: str, n: int, **options: Unpack[CohortOptions]) -> Json:
+        """What `generate` with the same arguments would take: support in training, method, seconds, memory, and the
+        nearest condition that can be had if this one cannot."""
+        return self._post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
+
+    def evaluate(
+        self,
+        cohort_id: str,
+        *,
+        key: str | None = None,
+        dataset_id: str | None = None,
+        labels: Codes | None = None,
+        seed: int | None = None,
+    ) -> Json:
+        """Measure a finished cohort, also against other real records or with other codes to predict."""
+        wanted = None if labels is None else as_list(labels)
+        body = given({"cohort_id": cohort_id, "dataset_id": dataset_id, "labels": wanted, "seed": seed})
+        return self._http.submit("/reports", body, key)
+
+    def release(self, cohort_id: str, reason: str) -> Json:
+        """Let a cohort go that its privacy evaluation withholds; needs the scope `admin`."""
+        return self._post(f"/cohorts/{cohort_id}/release", {"reason": reason})
+
+    def cancel(self, job_id: str) -> Json:
+        return self._http.submit(f"/jobs/{job_id}/cancel")
+
+    def retry(self, job_id: str) -> Json:
+        """Try a failed job again, or a cancelled cohort; finished parts are kept."""
+        return self._http.submit(f"/jobs/{job_id}/retry")
+
+    # --- looking ---
+
+    def job(self, job_id: str) -> Json:
+        return self._get(f"/jobs/{job_id}")
+
+    def jobs(self, kind: str | None = None, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
+        """Jobs, newest first; all of them unless there is a limit."""
+        return self._http.pages("/jobs", {"kind": kind, "state": state}, limit)
+
+    def datasets(self, limit: int | None = None) -> Iterator[Json]:
+        return self._http.pages("/datasets", {}, limit)
+
+    def dataset(self, dataset_id: str) -> Json:
+        return self._get(f"/datasets/{dataset_id}")
+
+    def codes(
+        self, dataset_id: str, search: str | None = None, limit: int | None = None, *, text: str | None = None
+    ) -> Iterator[Json]:
+        """The vocabulary of a dataset with the counts that may be shown. `search` is part of a code, `text` are
+        words that all occur in a code or its description."""
+        return self._http.pages(f"/datasets/{dataset_id}/codes", {"search": search, "text": text}, limit)
+
+    def labs(self, dataset_id: str) -> list[Json]:
+        """The labs of a dataset that became deciles, with their cut points."""
+        found: list[Json] = self._http.get(f"/datasets/{dataset_id}/labs")
+        return found
+
+    def models(self, limit: int | None = None) -> Iterator[Json]:
+        return self._http.pages("/models", {}, limit)
+
+    def model(self, model_id: str) -> Json:
+        return self._get(f"/models/{model_id}")
+
+    def cohorts(self, limit: int | None = None) -> Iterator[Json]:
+        return self._http.pages("/cohorts", {}, limit)
+
+    def cohort(self, job_id: str) -> Json:
+        return self._get(f"/cohorts/{job_id}")
+
+    def parts(self, job_id: str) -> Json:
+        """The finished parts of a cohort, also while its job runs, or when it failed or was cancelled."""
+        return self._get(f"/cohorts/{job_id}/parts")
+
+    def report(self, job_id: str) -> Json:
+        """The newest report on a cohort."""
+        return self._get(f"/reports/{job_id}")
+
+    def report_page(self, job_id: str) -> str:
+        """The newest report on a cohort as an HTML page."""
+        return self._http.send("GET", f"/reports/{job_id}.html").text
+
+    def openapi(self) -> Json:
+        """The OpenAPI document, which says what the service accepts."""
+        return self._get("/openapi.json")
+
+    def ready(self) -> Json:
+        return self._get("/readyz", tries=1)
+
+    def delete(self, kind: str, thing_id: str) -> None:
+        """Delete one of `datasets`, `models` or `cohorts`."""
+        self._http.send("DELETE", f"/{kind}/{thing_id}")
+
+    # --- following and downloading ---
+
+    def wait(self, job: Json | str, on_change: Callable[[Json], None] | None = None) -> Json:
+        """The job when it has succeeded; JobFailedError if it did not. `on_change` is told how far it is."""
+        job_id = job if isinstance(job, str) else job["id"]
+        look, last = LOOK_SECONDS, None
+        while True:
+            current = self.job(job_id)
+            if on_change is not None and current != last:
+                on_change(current)
+            if current["state"] == "succeeded":
+                return current
+            if current["state"] in TERMINAL_STATES:
+                raise JobFailedError(current)
+            look = LOOK_SECONDS if current != last else min(1.3 * look, LONGEST_LOOK_SECONDS)
+            last = current
+            time.sleep(look)
+
+    def events(self, job_id: str, after: int = 0) -> Iterator[Json]:
+        """What happens to a job, as it happens: {id, event, data}. Connects again where it was when cut off."""
+        timeout = httpx.Timeout(10, read=60)
+        while True:
+            ended = False
+            stream = self._http.stream(f"/jobs/{job_id}/events", {"after": after}, timeout=timeout)
+            with contextlib.suppress(httpx.TransportError), stream as answer:
+                if answer.status_code == 204:
+                    return
+                for event in parsed_events(answer.iter_lines()):
+                    after = event["id"]
+                    yield event
+                    ended = event["data"].get("state") in TERMINAL_STATES
+            if ended:
+                return
+            time.sleep(1)
+
+    def download(self, job_id: str, path: str | Path, format: str = "long.csv") -> int:
+        """Save a cohort's records; returns the bytes. The file appears when it is whole.
+
+        Waits for the evaluation that decides whether the cohort may leave; ApiError `withheld` if it may not.
+        """
+        while True:
+            try:
+                return self._http.save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+            except ApiError as error:
+                if error.type != "not-evaluated":
+                    raise
+            time.sleep(LONGEST_LOOK_SECONDS)
+
+    def download_part(self, job_id: str, number: int, path: str | Path) -> int:
+        """Save one finished part of a cohort as Parquet; returns the bytes."""
+        return self._http.save(f"/cohorts/{job_id}/parts/{number}", Path(path), {})
+
+    def download_bundle(self, model_id: str, path: str | Path) -> int:
+        """Save a model as a zip file; returns the bytes."""
+        return self._http.save(f"/models/{model_id}/bundle", Path(path), {})
+
+    def _get(self, path: str, tries: int = TRIES) -> Json:
+        answer: Json = self._http.get(path, tries)
+        return answer
+
+    def _post(self, path: str, body: Json, **options: Any) -> Json:
+        answer: Json = self._http.send("POST", path, json=body, **options).json()
+        return answer

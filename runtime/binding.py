@@ -1,0 +1,36 @@
+"""Binding to an address: loopback needs nothing, any other needs API keys."""
+
+import ipaddress
+
+from ehr.errors import AccessError
+from model_store import migrate
+from model_store.database import Database
+from model_store.repositories import KeyRepository
+from runtime.settings import Settings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(settings: Settings) -> bool:
+    """Whether keys are configured; AccessError if there are none and the address is not loopback."""
+    database = Database(settings.resolved_database_url, pooled=False)
+    try:
+        migrate.check(database.engine)
+        with database.read_scope() as session:
+            has_keys = KeyRepository(session).any_active()
+    finally:
+        database.close()
+    if not has_keys and not is_loopback(settings.host):
+        raise AccessError(
+            f"refused to bind to {settings.host} without API keys: make one with 'ehr-d3pm keys create --owner NAME',"
+            " or bind to 127.0.0.1"
+        )
+    return has_keys
