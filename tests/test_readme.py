@@ -1,5 +1,9 @@
-"""The README's commands, run in order against a real service; ids are those the commands before gave."""
+"""The examples of the README and of docs/method.md, run as they are printed, and the places the documents point to.
 
+The README's commands run in order against a real service; ids are those that the commands before them printed.
+"""
+
+import ast
 import os
 import re
 import shlex
@@ -10,16 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from ehr_d3pm import Client
+
 from tests.api.test_cli import free_port
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+METHOD = ROOT / "docs" / "method.md"
+DOCUMENTS = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BIN = Path(sys.executable).parent
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.M | re.S)
+def blocks(document: Path, language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```", document.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert found
     return found
 
@@ -63,10 +70,9 @@ class Ids:
 
 def test_the_commands_of_the_readme(service: tuple[str, Path]) -> None:
     url, folder = service
-    environment = os.environ | {"EHR_D3PM_URL": url, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    environment = os.environ | {"EHR_D3PM_URL": url, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     ids = Ids()
-    for line in filter(None, "\n".join(blocks("sh")).splitlines()):
+    for line in filter(None, "\n".join(blocks(README, "sh")).splitlines()):
         if line.startswith("curl") and "/reports/" in line:  # the job before it was only just submitted
             with Client(url) as client:
                 client.wait(client.job(ids.newest["job"]))
@@ -78,18 +84,72 @@ def test_the_commands_of_the_readme(service: tuple[str, Path]) -> None:
     assert (folder / "cohort.csv").read_text().startswith("record_id,vocabulary,code")
 
 
+def run_python(script: str, folder: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_python_of_the_readme(service: tuple[str, Path]) -> None:
     url, folder = service
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
-    subprocess.run(
-        [BIN / "ehr-d3pm", "simulate", "records.csv.gz", "--records", "2000"],
-        cwd=folder,
-        env=environment,
-        check=True,
-    )
-    for code in blocks("python"):
-        script = code.replace("http://127.0.0.1:8000", url)
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+    simulate = [BIN / "ehr-d3pm", "simulate", "records.csv.gz", "--records", "2000"]
+    subprocess.run(simulate, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    for code in blocks(README, "python"):
+        run_python(code.replace("http://127.0.0.1:8000", url), folder)
+
+
+def test_the_engine_example_of_the_method(tmp_path: Path) -> None:
+    (printed,) = [run_python(code, tmp_path) for code in blocks(METHOD, "python")]
+    assert "1.000 when asked for" in printed
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= 1200
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    """Files and headings within the repository."""
+    text = document.read_text(encoding="utf-8")
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, heading = link.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (heading and heading not in headings(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors that a Markdown page gives its headings."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_map_of_the_paper_names_what_there_is() -> None:
+    """`file.py::name, name` of docs/method.md, relative to the engine or to its metrics."""
+    found = re.findall(r"`([\w/]+\.py)::([^`]+)`", METHOD.read_text(encoding="utf-8"))
+    pairs = [(path, name) for path, names in found for name in names.split(", ")]
+    assert len(pairs) > 50
+    assert [(path, name) for path, name in pairs if not defines(engine_file(path), name)] == []
+
+
+def engine_file(path: str) -> Path:
+    engine = ROOT / "worker" / "engine"
+    return next(folder / path for folder in (engine, engine / "metrics") if (folder / path).exists())
+
+
+def defines(file: Path, dotted: str) -> bool:
+    """Whether the module has this function, class, constant, method or attribute."""
+    first, _, rest = dotted.partition(".")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        names = [getattr(node, "name", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        if first in names:
+            return not rest or re.search(rf"\bdef {rest}\b|\bself\.{rest}\b", ast.unparse(node)) is not None
+    return False

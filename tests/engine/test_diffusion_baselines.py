@@ -107,7 +107,7 @@ def test_too_few_steps_are_refused(baseline: type[Baseline]) -> None:
 
 
 def test_the_defaults_are_the_published_ones() -> None:
-    """Those of the authors' code, or of the publication where the two differ and docs/decisions/0040 says so."""
+    """Those of the authors' code, or of the publication where the two differ and docs/baselines.md says so."""
     ddpm, diff, syn = TabDDPM.Settings(), EHRDiff.Settings(), TabSyn.Settings()
     assert (ddpm.learning_rate, ddpm.weight_decay, ddpm.batch_size, ddpm.ema_decay) == (2e-3, 1e-4, 1024, 0.999)
     assert ddpm.timesteps == 1000 and ddpm.epochs * 40_960 / ddpm.batch_size == 30_000
