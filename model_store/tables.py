@@ -162,7 +162,7 @@ class CohortPart(Base):
     bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
-class Report(Base):
+class ReportRow(Base):
     """A versioned JSON report on the cohort of `cohort_job_id`, made by `job_id`."""
 
     __tablename__ = "reports"
@@ -235,7 +235,7 @@ class Audit(Base):
     created_at: Mapped[float] = mapped_column(default=now())
 
 
-class IdempotencyKey(Base):
+class IdempotencyKeyRow(Base):
     """The answer that belongs to an Idempotency-Key of an owner on a route."""
 
     __tablename__ = "idempotency_keys"

@@ -3,20 +3,17 @@
 from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.orm import Session
 
 from ehr.errors import IdempotencyConflictError, RequestError
 from model_store.clock import now
-from model_store.tables import IdempotencyKey
+from model_store.repositories.base import Repository
+from model_store.tables import IdempotencyKeyRow
 
 LONGEST_KEY = 255
 
 
-class IdempotencyRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    def reserve(self, owner: str, route: str, key: str, request_hash: str) -> IdempotencyKey | None:
+class IdempotencyRepository(Repository):
+    def reserve(self, owner: str, route: str, key: str, request_hash: str) -> IdempotencyKeyRow | None:
         """None if the key is new: do the deed and `remember` its outcome in this same transaction. Otherwise the row
         with the earlier outcome. Of simultaneous requests the database lets one through; the others wait for it here.
         """
@@ -24,16 +21,16 @@ class IdempotencyRepository:
             raise RequestError(f"an Idempotency-Key has 1 to {LONGEST_KEY} characters")
         insert = postgresql_insert if self.session.get_bind().dialect.name == "postgresql" else sqlite_insert
         new = self.session.scalar(
-            insert(IdempotencyKey)
+            insert(IdempotencyKeyRow)
             .values(owner=owner, route=route, key=key, request_hash=request_hash, created_at=now())
             .on_conflict_do_nothing()
-            .returning(IdempotencyKey.key)
+            .returning(IdempotencyKeyRow.key)
         )
         if new is not None:
             return None
         row = self.session.scalars(
-            select(IdempotencyKey).where(
-                IdempotencyKey.owner == owner, IdempotencyKey.route == route, IdempotencyKey.key == key
+            select(IdempotencyKeyRow).where(
+                IdempotencyKeyRow.owner == owner, IdempotencyKeyRow.route == route, IdempotencyKeyRow.key == key
             )
         ).one()
         if row.request_hash != request_hash:
@@ -51,10 +48,10 @@ class IdempotencyRepository:
     ) -> None:
         """The outcome of the deed: the job it made, or the answer word for word."""
         self.session.execute(
-            update(IdempotencyKey)
-            .where(IdempotencyKey.owner == owner, IdempotencyKey.route == route, IdempotencyKey.key == key)
+            update(IdempotencyKeyRow)
+            .where(IdempotencyKeyRow.owner == owner, IdempotencyKeyRow.route == route, IdempotencyKeyRow.key == key)
             .values(job_id=job_id, status=status, body=body)
         )
 
     def forget_older_than(self, seconds: float) -> None:
-        self.session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now() - seconds))
+        self.session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created_at < now() - seconds))

@@ -10,11 +10,11 @@ same seed and the same conditions, because the records of the smaller are among 
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from ehr.errors import ConflictError, UnevaluatedError, WithheldError
+from model_store.repositories.base import Repository
 from model_store.repositories.cohorts import CohortRepository
-from model_store.tables import Cohort, Job, Release, Report
+from model_store.tables import Cohort, Job, Release, ReportRow
 
 
 def _how(cohort_id: str) -> str:
@@ -30,10 +30,7 @@ def _asked(payload: dict[str, Any]) -> tuple[Any, ...]:
     return payload.get("seed", 0), codes, groups, targets
 
 
-class WithholdingRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class WithholdingRepository(Repository):
     def check(self, owner: str, cohort_id: str) -> None:
         """WithheldError or UnevaluatedError if the owner's cohort may not leave; NotFoundError if there is none."""
         cohort = CohortRepository(self.session).get(owner, cohort_id)
@@ -51,12 +48,12 @@ class WithholdingRepository:
 
     def _against(self, cohort_id: str, released: float | None) -> tuple[str, str | None] | None:
         """The newest report that withholds a cohort and that no release has answered, and why it does."""
-        query = select(Report.job_id, Report.withholds).where(
-            Report.cohort_job_id == cohort_id, Report.withholds.is_not(None)
+        query = select(ReportRow.job_id, ReportRow.withholds).where(
+            ReportRow.cohort_job_id == cohort_id, ReportRow.withholds.is_not(None)
         )
         if released is not None:
-            query = query.where(Report.created_at > released)
-        found = self.session.execute(query.order_by(Report.created_at.desc()).limit(1)).one_or_none()
+            query = query.where(ReportRow.created_at > released)
+        found = self.session.execute(query.order_by(ReportRow.created_at.desc()).limit(1)).one_or_none()
         return None if found is None else (found.job_id, found.withholds)
 
     def _same_records(self, cohort: Cohort) -> list[str]:
@@ -64,7 +61,7 @@ class WithholdingRepository:
         made_by = self.session.get(Job, cohort.job_id)
         if made_by is None:
             return []
-        withheld = select(Report.cohort_job_id).where(Report.withholds.is_not(None))
+        withheld = select(ReportRow.cohort_job_id).where(ReportRow.withholds.is_not(None))
         others = (
             select(Job)
             .join(Cohort, Cohort.job_id == Job.id)
@@ -105,7 +102,7 @@ class WithholdingRepository:
         evaluation = ((made_by.result or {}) if made_by is not None else {}).get("evaluate_job_id")
         if evaluation is None:
             return
-        judged = select(Report.job_id).where(Report.cohort_job_id == cohort_id, Report.privacy.is_not(None)).limit(1)
+        judged = select(ReportRow.job_id).where(ReportRow.cohort_job_id == cohort_id, ReportRow.privacy.is_not(None)).limit(1)
         if self.session.scalar(judged) is not None:
             return
         job = self.session.get(Job, evaluation)
