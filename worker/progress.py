@@ -7,7 +7,7 @@ from typing import Any
 from worker.contract import STEPS
 
 
-class Progress:
+class JobProgress:
     """Told by the working thread, read by the heartbeat thread."""
 
     def __init__(self, kind: str) -> None:

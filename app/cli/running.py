@@ -20,7 +20,7 @@ LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or erro
 
 def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = "warning") -> None:
     """Run everything on this machine: the API, a worker, the database and the broker, until Ctrl-C."""
-    from app.serving import check_binding
+    from app.server import check_binding
     from worker import embedded
 
     settings = settings_with(data_dir=data_dir, host=host, port=port)
@@ -36,7 +36,7 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
 
 def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = None) -> None:
     """Run the API alone; workers, database and broker are elsewhere (DATABASE_URL, REDIS_URL, STORE_URL)."""
-    from app.serving import run_api
+    from app.server import run_api
 
     level = None if log_level is None else log_level.upper()
     run_api(settings_with(data_dir=data_dir, host=host, port=port, log_level=level))

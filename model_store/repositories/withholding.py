@@ -17,10 +17,6 @@ from model_store.repositories.cohorts import CohortRepository
 from model_store.tables import Cohort, Job, Release, ReportRow
 
 
-def _how(cohort_id: str) -> str:
-    return f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
-
-
 def _asked(payload: dict[str, Any]) -> tuple[Any, ...]:
     """What decides on the records of a cohort, except how many there are."""
     conditions = payload.get("conditions") or {}
@@ -38,11 +34,9 @@ class WithholdingRepository(Repository):
         for same in [cohort_id, *self._same_records(cohort)]:
             found = self._against(same, max(filter(None, (released, self._released_at(same))), default=None))
             if found is not None:
-                report, why = found
-                whose = "" if same == cohort_id else f"The cohort {same} has the same records. "
-                raise WithheldError(
-                    f"The cohort is withheld. {whose}{why} See GET /reports/{report}. {_how(cohort_id)}"
-                )
+                report_id, why = found
+                whose = "" if same == cohort_id else f" The cohort {same} has the same records."
+                raise WithheldError(f"The cohort is withheld.{whose} {why}", cohort_id, report_id)
         if released is None:
             self._check_evaluation(cohort_id)
 
@@ -86,8 +80,7 @@ class WithholdingRepository(Repository):
             self.check(owner, cohort_id)
         except (WithheldError, UnevaluatedError):
             row = Release(cohort_job_id=cohort_id, owner=owner, key_prefix=key_prefix, reason=reason)
-            self.session.add(row)
-            self.session.flush()
+            self._insert(row)
             self.session.refresh(row)
             return row
         query = select(Release).where(Release.cohort_job_id == cohort_id).order_by(Release.created_at.desc()).limit(1)
@@ -102,16 +95,13 @@ class WithholdingRepository(Repository):
         evaluation = ((made_by.result or {}) if made_by is not None else {}).get("evaluate_job_id")
         if evaluation is None:
             return
-        judged = select(ReportRow.job_id).where(ReportRow.cohort_job_id == cohort_id, ReportRow.privacy.is_not(None)).limit(1)
-        if self.session.scalar(judged) is not None:
+        judged = select(ReportRow.job_id).where(ReportRow.cohort_job_id == cohort_id, ReportRow.privacy.is_not(None))
+        if self.session.scalar(judged.limit(1)) is not None:
             return
         job = self.session.get(Job, evaluation)
         if job is not None and job.state in ("queued", "running"):
-            raise UnevaluatedError(f"The cohort is still being evaluated: see GET /jobs/{evaluation}.")
-        raise WithheldError(
-            "The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). "
-            f"{_how(cohort_id)}"
-        )
+            raise UnevaluatedError("The cohort is still being evaluated", evaluation)
+        raise WithheldError("The cohort is withheld: its evaluation gave no report.", cohort_id)
 
     def _released_at(self, cohort_id: str) -> float | None:
         return self.session.scalar(select(func.max(Release.created_at)).where(Release.cohort_job_id == cohort_id))

@@ -107,7 +107,7 @@ def test_the_api_imports_no_mathematics() -> None:
                 )
 
 
-@pytest.mark.parametrize("module", ["app.main", "app.cli", "app.client", "app.serving", "worker.embedded"])
+@pytest.mark.parametrize("module", ["app.main", "app.cli", "app.client", "app.server", "worker.embedded"])
 def test_importing_does_not_load_torch(module: str) -> None:
     # of the engine only what settings mean, which is plain pydantic
     light = set[str]()

@@ -22,7 +22,7 @@ from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload,
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import CHUNK, Weighed
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
-from worker.heart import Heart, StopSign
+from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
 from worker.tasks.loading import model_of, resolved
 
@@ -174,35 +174,32 @@ def _done_records(runtime: Runtime, job_id: str) -> int:
 def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable[[int], None] | None = None) -> None:
     """Draw a part and put it into the store, keeping its lease meanwhile. `tell` is the job's own worker's: it is told
     how many records of the part there are, and may raise."""
-    sign = StopSign()
+    signal = StopSignal()
 
     def beat() -> bool:
         with runtime.database.session_scope() as session:
             return CohortRepository(session).renew_part(part, runtime.settings.lease_seconds)
 
     def on_progress(done: int, _: int) -> None:
-        sign.check()
+        signal.check()
         if tell is not None:
             tell(done)
 
-    # A job's own heart ends the process when it must; for a helper this one does.
-    heart = Heart(runtime.settings, sign, beat, None if tell is not None else lambda: None)
-    heart.start()
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
-    try:
-        weighed = Weighed()
-        records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
-        effective = weighed.worth(len(records)) if weighed.records else None
-        data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
-        runtime.store.write(blob, data)
-        patiently(lambda: _finish_part(runtime, part, blob, data))
-    except BaseException as error:
-        runtime.store.delete(blob)
-        if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
-            _free_part(runtime, part)
-        raise
-    finally:
-        heart.stop()
+    # A job's own heartbeat ends the process when it must; for a helper this one does.
+    with Heartbeat(runtime.settings, signal, beat, None if tell is not None else lambda: None):
+        try:
+            weighed = Weighed()
+            records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
+            effective = weighed.worth(len(records)) if weighed.records else None
+            data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
+            runtime.store.write(blob, data)
+            patiently(lambda: _finish_part(runtime, part, blob, data))
+        except BaseException as error:
+            runtime.store.delete(blob)
+            if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
+                _free_part(runtime, part)
+            raise
 
 
 def _finish_part(runtime: Runtime, part: PartClaim, blob: str, data: bytes) -> None:

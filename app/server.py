@@ -5,12 +5,12 @@ import logging
 import uvicorn
 
 from app.access import is_loopback
-from app.logs import configure_logging
 from app.main import create_app
 from ehr.errors import AccessError
 from model_store import migrate
 from model_store.database import Database
 from model_store.repositories import KeyRepository
+from runtime.logs import configure_logging
 from runtime.settings import Settings
 
 log = logging.getLogger(__name__)
