@@ -104,4 +104,5 @@ def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _answer(row: Cohort) -> CohortAnswer:
     places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
-    return CohortAnswer.of(row, places, {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out})
+    leaves_out = {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out}
+    return CohortAnswer.of(row, formats=places, leaves_out=leaves_out)
