@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Response
@@ -54,7 +55,7 @@ class Submission:
     request: Any  # plain JSON; the same request is the same JSON
     job_id: str = field(default_factory=lambda: new_id(JOB))
 
-    @property
+    @cached_property
     def request_hash(self) -> str:
         canonical = json.dumps(self.request, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
@@ -103,10 +104,9 @@ def submit(
             repository(session).get(owner, row_id)
         for folder in uploads:
             DiscardRepository(session).forget(folder)
-        task, queue = route_of(kind)
         attempts = services.settings.max_attempts
         job = JobRepository(session).submit(
-            owner, kind, task, queue, payload.stored(), attempts, job_id=submission.job_id
+            owner, kind, *route_of(kind), payload.stored(), attempts, job_id=submission.job_id
         )
         audit(session, submission.identity, f"submit {kind}", job.id)
     services.sweeper.wake()

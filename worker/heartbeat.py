@@ -47,7 +47,7 @@ class Heartbeat(threading.Thread):
         super().__init__(name="heartbeat", daemon=True)
         self._settings, self._signal, self._beat, self._force = settings, signal, beat, end_by_force
         self._finished = threading.Event()
-        self._told_at: float | None = None  # when the work was told to stop
+        self._stop_asked_at: float | None = None
 
     def __enter__(self) -> None:
         self.start()
@@ -73,14 +73,14 @@ class Heartbeat(threading.Thread):
                     self._signal.cancelled.set()
             except LeaseLostError:
                 self._signal.lost.set()
-        if self._signal.is_up() and self._told_at is None:
-            self._told_at = time.monotonic()
+        if self._signal.is_up() and self._stop_asked_at is None:
+            self._stop_asked_at = time.monotonic()
 
     def _end_if_late(self) -> None:
         if (
             self._force is None
-            or self._told_at is None
-            or time.monotonic() - self._told_at < self._settings.cancel_grace_seconds
+            or self._stop_asked_at is None
+            or time.monotonic() - self._stop_asked_at < self._settings.cancel_grace_seconds
         ):
             return
         if not self._finished.is_set():  # else the work has just come to its end

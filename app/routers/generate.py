@@ -36,7 +36,7 @@ def generate_cohort(
     model = _model(services, identity, body)
     feasibility = feasibility_of(services, model, body)
     feasibility.require()
-    payload = checked_payload(GeneratePayload, **body.model_dump(), warnings=feasibility.warnings)
+    payload = checked_payload(GeneratePayload, **dict(body), warnings=feasibility.warnings)
     return accepted(response, *submit(services, submission, "generate", payload, {ModelRepository: model.id}))
 
 

@@ -169,13 +169,15 @@ class JobAnswer(Answer):
 
 def _progress(job: Job) -> ProgressAnswer:
     """A job that has not begun shows its steps too, so that clients can draw their bars from the start."""
-    told = dict(job.progress or {})
-    steps = told.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
-    step, remaining = told.pop("step", None), told.pop("remaining_seconds", None)
+    details = dict(job.progress or {})
+    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
+    step, remaining = details.pop("step", None), details.pop("remaining_seconds", None)
     if job.state == "succeeded":  # the last heartbeat may have been before the end
         steps = [s | {"maximum": s["maximum"] or 1, "value": s["maximum"] or 1} for s in steps]
         step, remaining = None, 0.0
-    return ProgressAnswer(step=step, steps=[StepAnswer(**s) for s in steps], remaining_seconds=remaining, details=told)
+    return ProgressAnswer(
+        step=step, steps=[StepAnswer(**s) for s in steps], remaining_seconds=remaining, details=details
+    )
 
 
 class DatasetAnswer(Answer):

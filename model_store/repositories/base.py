@@ -34,6 +34,13 @@ class Repository:
         self.session.add(row)
         self.session.flush()
 
+    def _one(self, query: Select[Any], what: str) -> Any:
+        """The row, or NotFoundError."""
+        row = self.session.scalar(query)
+        if row is None:
+            raise NotFoundError(f"there is no {what} with this id")
+        return row
+
     def _page(
         self,
         query: Select[Any],  # of one table's rows; SQLAlchemy 2.0 and 2.1 spell the type differently

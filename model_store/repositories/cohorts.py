@@ -33,9 +33,7 @@ class CohortRepository(Repository):
     def get(self, owner: str, job_id: str) -> Cohort:
         """The owner's cohort by the id of its generate job, or NotFoundError."""
         query = select(Cohort).where(Cohort.job_id == checked_id(job_id, JOB), Cohort.owner == owner)
-        cohort = self.session.scalar(query)
-        if cohort is None:
-            raise NotFoundError("there is no cohort with this id")
+        cohort: Cohort = self._one(query, "cohort")
         return cohort
 
     def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Cohort]:

@@ -2,7 +2,6 @@
 
 from sqlalchemy import select
 
-from ehr.errors import NotFoundError
 from model_store.ids import DATASET, checked_id
 from model_store.layout import dataset_folder
 from model_store.repositories.base import Page, Repository
@@ -17,9 +16,7 @@ class DatasetRepository(Repository):
     def get(self, owner: str, dataset_id: str) -> Dataset:
         """The owner's dataset, or NotFoundError."""
         query = select(Dataset).where(Dataset.id == checked_id(dataset_id, DATASET), Dataset.owner == owner)
-        dataset = self.session.scalar(query)
-        if dataset is None:
-            raise NotFoundError("there is no dataset with this id")
+        dataset: Dataset = self._one(query, "dataset")
         return dataset
 
     def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Dataset]:

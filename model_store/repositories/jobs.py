@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from ehr.errors import ConflictError, NotFoundError
+from ehr.errors import ConflictError
 from model_store.clock import now
 from model_store.ids import JOB, checked_id, new_id
 from model_store.layout import can_be_retried
@@ -13,7 +13,6 @@ from model_store.repositories.base import Page, Repository
 from model_store.repositories.discards import DiscardRepository
 from model_store.tables import Job, JobEvent, Outbox
 
-LIVE_STATES = ("queued", "running", "cancelling")
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 
 
@@ -44,9 +43,7 @@ class JobRepository(Repository):
 
     def get(self, owner: str, job_id: str) -> Job:
         """The owner's job, or NotFoundError."""
-        job = self.session.scalar(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner))
-        if job is None:
-            raise NotFoundError("there is no job with this id")
+        job: Job = self._one(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner), "job")
         return job
 
     def page(

@@ -72,7 +72,7 @@ class LeaseRepository(Repository):
         return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last)
 
     def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> bool:
-        """Renew the lease and tell the progress; True if someone asked to stop. LeaseLostError if taken over."""
+        """Renew the lease and write the progress; True if someone asked to stop. LeaseLostError if taken over."""
         values: dict[str, Any] = {"lease_until": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress

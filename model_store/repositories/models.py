@@ -2,7 +2,6 @@
 
 from sqlalchemy import select
 
-from ehr.errors import NotFoundError
 from model_store.ids import MODEL, checked_id
 from model_store.layout import model_folder
 from model_store.repositories.base import Page, Repository
@@ -17,9 +16,7 @@ class ModelRepository(Repository):
     def get(self, owner: str, model_id: str) -> Model:
         """The owner's model, or NotFoundError."""
         query = select(Model).where(Model.id == checked_id(model_id, MODEL), Model.owner == owner)
-        model = self.session.scalar(query)
-        if model is None:
-            raise NotFoundError("there is no model with this id")
+        model: Model = self._one(query, "model")
         return model
 
     def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Model]:

@@ -171,9 +171,9 @@ def _done_records(runtime: Runtime, job_id: str) -> int:
     return patiently(look)
 
 
-def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable[[int], None] | None = None) -> None:
-    """Draw a part and put it into the store, keeping its lease meanwhile. `tell` is the job's own worker's: it is told
-    how many records of the part there are, and may raise."""
+def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
+    """Draw a part and put it into the store, keeping its lease meanwhile. `watch` is the job's own worker's: it gets
+    the number of records there are, and may raise."""
     signal = StopSignal()
 
     def beat() -> bool:
@@ -182,12 +182,12 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable
 
     def on_progress(done: int, _: int) -> None:
         signal.check()
-        if tell is not None:
-            tell(done)
+        if watch is not None:
+            watch(done)
 
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     # A job's own heartbeat ends the process when it must; for a helper this one does.
-    with Heartbeat(runtime.settings, signal, beat, None if tell is not None else lambda: None):
+    with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: None):
         try:
             weighed = Weighed()
             records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
@@ -244,7 +244,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
     run.own_folders.append(folder)
     manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)
-    told = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
+    shown = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
     evaluate_id = new_id(JOB) if source.payload.evaluate else None
 
     def add_rows(session: Session) -> None:
@@ -257,7 +257,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 n_records=source.payload.n,
                 prefix=folder,
                 manifest_hash=manifest_hash,
-                manifest=told | {"n_parts": len(parts)},
+                manifest=shown | {"n_parts": len(parts)},
             )
         )
         if evaluate_id is not None:
