@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from ehr.conditions import Condition, Target
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store import layout
 from model_store.bundles import Bundle
@@ -39,6 +40,8 @@ class Source:
     bundle: Bundle
     generator: Generator
     payload: GeneratePayload
+    condition: Condition | None
+    targets: tuple[Target, ...]
 
     def request(self, part: PartClaim) -> SampleRequest:
         """The engine's request for one part. A part is whole chunks, and a chunk is the same whoever draws it."""
@@ -51,12 +54,11 @@ class Source:
         return {"method": method, "steps": self.generator.steps_of(request)}
 
     def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
-        condition, targets = resolved(self.payload, self.bundle.vocabulary)
         return SampleRequest(
             n=n,
             seed=self.payload.seed,
-            condition=condition,
-            targets=targets,
+            condition=self.condition,
+            targets=self.targets,
             method=self.payload.method,
             strength=self.payload.strength,
             steps=self.payload.steps,
@@ -125,7 +127,8 @@ def take_parts_of(runtime: Runtime, job_id: str) -> None:
 
 def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source:
     checked = GeneratePayload.model_validate(payload)
-    return Source(*model_of(runtime, owner, checked.model_id), checked)
+    row, bundle, generator = model_of(runtime, owner, checked.model_id)
+    return Source(row, bundle, generator, checked, *resolved(checked, bundle.vocabulary))
 
 
 def _prepare_parts(run: JobRun, n: int) -> int:
