@@ -236,7 +236,7 @@ class Audit(Base):
 
 
 class IdempotencyKeyRow(Base):
-    """The answer that belongs to an Idempotency-Key of an owner on a route."""
+    """The job that an Idempotency-Key of an owner on a route stands for. `status` and `body` are not in use."""
 
     __tablename__ = "idempotency_keys"
 
