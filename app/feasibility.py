@@ -20,49 +20,64 @@ REJECTION = (
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Feasibility:
     """`problem`: the request is impossible. `warnings`: it is possible, and there is something to know about it."""
 
+    method: str | None  # how conditions would be met; None without conditions
     support: Support
     problem: RequestError | None = None
     targets: list[TargetSupportAnswer] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     relaxation: RelaxationAnswer | None = None
 
+    def require(self) -> None:
+        """Raise the problem, with the nearest request that has none."""
+        if self.problem is not None:
+            if self.relaxation is not None:
+                self.problem.more["relaxation"] = self.relaxation.model_dump()
+            raise self.problem
 
-def check_limits(services: Services, model: Model, body: GenerateRequest) -> str:
-    """The method that `body.method` means; RequestError if the model or the service does not offer what is asked."""
-    if body.n > services.settings.max_records:
-        raise RequestError(f"n: a cohort has at most {services.settings.max_records:,} records")
-    timesteps = services.timesteps_of(model)
+
+def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+    """Hold conditions and targets against the vocabulary, then against the training records if they are still there.
+
+    RequestError if the model or the service does not offer what is asked, whatever the conditions are.
+    """
+    facts = services.facts_of(model)
+    _check_limits(services.settings.max_records, facts.timesteps, body)
+    method = _method(model, body)
+    vocabulary = facts.vocabulary
+    index = services.training_index_of(model) if body.asks_for_something else None
+    terms = terms_of(vocabulary, body.conditions)
+    try:
+        vocabulary.resolve_targets(vocabulary.resolve(body.conditions), body.targets)
+    except (UnknownCodeError, ConditionError) as error:
+        return Feasibility(method, UNKNOWN, error, relaxation=_relaxed(vocabulary, index, terms, body.targets))
+    support = _support(index, terms)
+    targets = [_target(vocabulary, index, terms, target) for target in body.targets]
+    relaxation = None if support.is_enough else _relaxed(vocabulary, index, terms, body.targets)
+    warnings = _warnings(body, support, targets)
+    if method == "rejection":
+        warnings.append(REJECTION)
+    return Feasibility(method, support, None, targets, warnings, relaxation)
+
+
+def _check_limits(max_records: int, timesteps: int | None, body: GenerateRequest) -> None:
+    if body.n > max_records:
+        raise RequestError(f"n: a cohort has at most {max_records:,} records")
     if body.steps is not None and timesteps is not None and body.steps > timesteps:
         calls = "one network call" if timesteps == 1 else f"{timesteps} network calls"
         raise RequestError(f"steps: this model makes at most {calls} for a record")
+
+
+def _method(model: Model, body: GenerateRequest) -> str | None:
+    """What `body.method` means for this model; None without conditions."""
     methods = METHODS_OF[model.generator]
     method = methods[0] if body.method == "auto" else body.method
     if method not in methods:
         known = ", ".join(f"'{name}'" for name in ("auto", *methods))
         raise RequestError(f"method: a '{model.generator}' model does not offer '{method}'; known: {known}")
-    return method
-
-
-def judge(services: Services, model: Model, body: GenerateRequest) -> Judgement:
-    """Hold conditions and targets against the vocabulary, then against the training records if they are still there."""
-    vocabulary, index = services.vocabulary_of(model), None
-    if body.asks_for_something:
-        index = services.training_index_of(model)
-    terms = terms_of(vocabulary, body.conditions)
-    try:
-        vocabulary.resolve_targets(vocabulary.resolve(body.conditions), body.targets)
-    except (UnknownCodeError, ConditionError) as error:
-        return Judgement(UNKNOWN, error, relaxation=_relaxed(vocabulary, index, terms, body.targets))
-    support = _support(index, terms)
-    targets = [_target(vocabulary, index, terms, target) for target in body.targets]
-    relaxation = None if support.is_enough else _relaxed(vocabulary, index, terms, body.targets)
-    warnings = _warnings(body, support, targets)
-    if body.asks_for_something and METHODS_OF[model.generator] == ("rejection",):
-        warnings.append(REJECTION)
-    return Judgement(support, None, targets, warnings, relaxation)
+    return method if body.asks_for_something else None
 
 
 def _support(index: TrainingIndex | None, terms: list[Term], *more: Requirement) -> Support:

@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from app import openapi, problems
-from app.logs import configure_logging
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.routers import ROUTERS
 from app.services import Services
+from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 
 log = logging.getLogger(__name__)

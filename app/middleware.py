@@ -1,6 +1,8 @@
 """What surrounds every request: its id, its log line, its metrics, the bound on its body, and the last resort."""
 
 import logging
+import re
+import secrets
 import time
 from collections.abc import Mapping
 
@@ -10,9 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.metrics import Metrics
 from app.problems import problem, problem_of
-from app.request_ids import HEADER, accepted_or_new, request_id
+from runtime.logs import request_id
 
 log = logging.getLogger("app.requests")
+REQUEST_ID_HEADER = "X-Request-ID"
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # harmless in a log line
 # Multipart boundaries, part headers and form fields come on top of the files themselves.
 MULTIPART_OVERHEAD_BYTES = 1 << 20
 
@@ -27,7 +31,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        current = accepted_or_new(Headers(scope=scope).get(HEADER))
+        sent = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
+        current = sent if REQUEST_ID.match(sent) else secrets.token_hex(8)
         token = request_id.set(current)
         start, status = time.perf_counter(), 0
 
@@ -36,7 +41,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers[HEADER] = current
+                headers[REQUEST_ID_HEADER] = current
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)

@@ -13,9 +13,9 @@ from fastapi.responses import JSONResponse
 from sqlalchemy import exc as sql
 from starlette.exceptions import HTTPException
 
-from app.request_ids import request_id
 from ehr import errors
 from runtime.broker import BrokerError
+from runtime.logs import request_id
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:ehr-d3pm:problem:"
@@ -107,7 +107,19 @@ def problem_of(error: Exception, **more: Any) -> JSONResponse:
         log.error("request failed", extra={"problem": row.slug}, exc_info=None if deliberate else error)
     if isinstance(error, errors.RequestError):
         more = error.more | more
-    return problem(row.status, row.slug, row.title, str(error) if deliberate else row.title, **more)
+    return problem(row.status, row.slug, row.title, detail_of(error) if deliberate else row.title, **more)
+
+
+def detail_of(error: Exception) -> str:
+    """What a deliberate error states, and which request helps."""
+    match error:
+        case errors.WithheldError(cohort_id=cohort_id, report_id=report_id):
+            look = "Evaluate it again (POST /reports)." if report_id is None else f"See GET /reports/{report_id}."
+            release = f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
+            return f"{error} {look} {release}"
+        case errors.UnevaluatedError(evaluation_id=str(job_id)):
+            return f"{error}: see GET /jobs/{job_id}."
+    return str(error)
 
 
 def install(app: FastAPI) -> None:

@@ -33,7 +33,7 @@ class ModelFacts:
     """What requests are held against."""
 
     vocabulary: Vocabulary
-    timesteps: int | None
+    timesteps: int | None  # the most network calls for a record; None: there is no limit
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,9 @@ class Services:
         self._index = lru_cache(REMEMBERED_INDEXES)(self._load_index)
         self._index_lock = threading.Lock()
 
-    def vocabulary_of(self, model: Model) -> Vocabulary:
-        """The codes a model knows."""
-        return self._facts(model.prefix, model.manifest_hash).vocabulary
-
-    def timesteps_of(self, model: Model) -> int | None:
-        """The most network calls a model can make for a record; None if there is no limit."""
-        return self._facts(model.prefix, model.manifest_hash).timesteps
+    def facts_of(self, model: Model) -> ModelFacts:
+        """The codes a model knows, and how many network calls it can make."""
+        return self._facts(model.prefix, model.manifest_hash)
 
     def training_index_of(self, model: Model) -> TrainingIndex | None:
         """The records a model learned from, by code; None if they are gone."""
@@ -76,7 +72,7 @@ class Services:
                 dataset = DatasetRepository(session).get(model.owner, model.dataset_id)
         except NotFoundError:
             return None
-        if dataset.vocabulary_hash != self.vocabulary_of(model).hash:
+        if dataset.vocabulary_hash != self.facts_of(model).vocabulary.hash:
             return None
         with self._index_lock:  # two requests must not load a large dataset twice
             return self._index(dataset.prefix, dataset.manifest_hash, model.details.get("holdout_share"))
@@ -85,7 +81,7 @@ class Services:
         """The codes of a dataset with the counts that may be shown."""
         return self._code_counts(dataset.prefix, dataset.manifest_hash)
 
-    def known_codes(self, dataset: Dataset, patterns: Sequence[str]) -> None:
+    def check_codes(self, dataset: Dataset, patterns: Sequence[str]) -> None:
         """UnknownCodeError unless the dataset has every code or a match for every wildcard."""
         vocabulary = Vocabulary(self.codes_of(dataset).codes)
         for pattern in patterns:

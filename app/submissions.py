@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Response
 from pydantic import ValidationError
@@ -14,7 +15,16 @@ from app.access import Identity
 from app.schemas.answers import JobAnswer
 from app.services import Services
 from ehr.errors import RequestError
-from model_store.repositories import AuditRepository, IdempotencyRepository, JobRepository
+from model_store.ids import JOB, new_id
+from model_store.repositories import (
+    AuditRepository,
+    CohortRepository,
+    DatasetRepository,
+    DiscardRepository,
+    IdempotencyRepository,
+    JobRepository,
+    ModelRepository,
+)
 from model_store.tables import Job
 from worker.contract import Payload, route_of
 
@@ -31,50 +41,76 @@ REPLAYED_HEADER = "Idempotent-Replayed"
 # the scope that submitting, cancelling or retrying a kind of job needs
 SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "generate"}
 
+AnyPayload = TypeVar("AnyPayload", bound=Payload)
+Named = Mapping[type[DatasetRepository] | type[ModelRepository] | type[CohortRepository], str]
+
 
 @dataclass(frozen=True)
-class Deed:
-    """What a POST is about to do, as its Idempotency-Key sees it."""
+class Submission:
+    """What a POST asks for, as its Idempotency-Key sees it, and the id of the job it makes or changes."""
 
     identity: Identity
     route: str
     key: str | None
-    request: Any  # plain JSON; the same deed is the same JSON
+    request: Any  # plain JSON; the same request is the same JSON
+    job_id: str = field(default_factory=lambda: new_id(JOB))
 
-    @property
+    @cached_property
     def request_hash(self) -> str:
         canonical = json.dumps(self.request, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def once(services: Services, deed: Deed, do: Callable[[Session], Job]) -> tuple[Job, bool]:
-    """Do it and return its job, or, if the key has come before, the job of that time and True."""
-    owner = deed.identity.owner
+def replayed_job(services: Services, submission: Submission) -> Job | None:
+    """The job of a request that came before. To be answered before the request is validated: what it names may be gone
+    by now."""
+    owner = submission.identity.owner
+    if submission.key is None:
+        return None
+    with services.database.read_scope() as session:
+        keys = IdempotencyRepository(session)
+        job_id = keys.find(owner, submission.route, submission.key, submission.request_hash)
+        return None if job_id is None else JobRepository(session).get(owner, job_id)
+
+
+def reserve_key(session: Session, submission: Submission) -> Job | None:
+    """None: do what was asked in this same transaction. Otherwise the job of a request that was faster."""
+    owner = submission.identity.owner
+    if submission.key is None:
+        return None
+    keys = IdempotencyRepository(session)
+    job_id = keys.reserve(owner, submission.route, submission.key, submission.request_hash, submission.job_id)
+    return None if job_id is None else JobRepository(session).get(owner, job_id)
+
+
+def submit(
+    services: Services,
+    submission: Submission,
+    kind: str,
+    payload: Payload,
+    named: Named | None = None,
+    uploads: Sequence[str] = (),
+) -> tuple[Job, bool]:
+    """Queue a job; or, if the request came before, that job and True.
+
+    `named` are rows that the request needs: they may have been deleted while it was validated. `uploads` are folders
+    that belong to the job from now on.
+    """
+    owner = submission.identity.owner
     with services.database.session_scope() as session:
-        if deed.key is not None:
-            keys = IdempotencyRepository(session)
-            earlier = keys.reserve(owner, deed.route, deed.key, deed.request_hash)
-            if earlier is not None and earlier.job_id is not None:
-                return JobRepository(session).get(owner, earlier.job_id), True
-        job = do(session)
-        if deed.key is not None:
-            keys.remember(owner, deed.route, deed.key, job_id=job.id)
+        if (earlier := reserve_key(session, submission)) is not None:
+            return earlier, True
+        for repository, row_id in (named or {}).items():
+            repository(session).get(owner, row_id)
+        for folder in uploads:
+            DiscardRepository(session).forget(folder)
+        attempts = services.settings.max_attempts
+        job = JobRepository(session).submit(
+            owner, kind, *route_of(kind), payload.stored(), attempts, job_id=submission.job_id
+        )
+        audit(session, submission.identity, f"submit {kind}", job.id)
     services.sweeper.wake()
     return job, False
-
-
-def submit(services: Services, deed: Deed, kind: str, payload_of: Callable[[Session], Payload]) -> tuple[Job, bool]:
-    """Queue a job. `payload_of` checks, in the same transaction, that what the request names is there."""
-
-    def do(session: Session) -> Job:
-        task, queue = route_of(kind)
-        payload = payload_of(session).stored()
-        jobs = JobRepository(session)
-        job = jobs.submit(deed.identity.owner, kind, task, queue, payload, services.settings.max_attempts)
-        audit(session, deed.identity, f"submit {kind}", job.id)
-        return job
-
-    return once(services, deed, do)
 
 
 def accepted(response: Response, job: Job, replayed: bool) -> JobAnswer:
@@ -86,11 +122,11 @@ def accepted(response: Response, job: Job, replayed: bool) -> JobAnswer:
 
 
 def audit(session: Session, identity: Identity, action: str, target: str, **detail: Any) -> None:
-    """Note who did what, in the transaction of the deed."""
+    """Note who did what, in the transaction that does it."""
     AuditRepository(session).record(identity.owner, action, target, identity.key_prefix, detail)
 
 
-def payload(cls: type[Payload], **values: Any) -> Payload:
+def checked_payload(cls: type[AnyPayload], **values: Any) -> AnyPayload:
     """A payload; what it refuses is an error of the request."""
     try:
         return cls(**values)

@@ -16,7 +16,6 @@ import anyio.to_thread
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from sqlalchemy.orm import Session
 
 from app.services import Services
 from ehr.errors import DataError, RequestError, TooLargeError
@@ -93,7 +92,7 @@ class Receiver:
         self.services = services
         self.upload = Upload()
         self.whole = False
-        self._folders: list[str] = []
+        self.folders: list[str] = []  # in the store; they belong to whoever submits a job for them
         self._files = ExitStack()  # the open blob, if any
         self._file: BinaryIO | None = None
         self._size = 0
@@ -128,20 +127,15 @@ class Receiver:
         if not self.upload.files:
             raise RequestError(f"there is no file; send one or more as '{FILE_FIELDS[0]}'")
 
-    def take_over(self, session: Session) -> None:
-        """The files now belong to what this transaction makes."""
-        for folder in self._folders:
-            DiscardRepository(session).forget(folder)
-
     def give_up(self, error: BaseException | None = None) -> None:
         """Leave nothing behind."""
         if error is not None:
             self._files.__exit__(type(error), error, error.__traceback__)
-        if not self._folders:
+        if not self.folders:
             return
         with self.services.database.session_scope() as session:
             discards = DiscardRepository(session)
-            for folder in self._folders:
+            for folder in self.folders:
                 discards.forget(folder)
                 discards.add(folder)
         self.services.sweeper.wake()
@@ -209,7 +203,7 @@ class Receiver:
         folder = upload_folder(self._upload_id)
         with self.services.database.session_scope() as session:
             DiscardRepository(session).add(folder, wait_seconds=ABANDONED_SECONDS)
-        self._folders.append(folder)
+        self.folders.append(folder)
         self._file = self._files.enter_context(self.services.store.create(upload_blob(self._upload_id)))
 
 
@@ -233,7 +227,8 @@ def boundary_of(request: Request) -> bytes:
 
 
 @contextmanager
-def _cleaned_up(receiver: Receiver) -> Iterator[None]:
+def given_up_on_error(receiver: Receiver) -> Iterator[None]:
+    """Leave nothing behind if this block fails."""
     try:
         yield
     except BaseException as error:  # also when the client goes away
@@ -242,12 +237,12 @@ def _cleaned_up(receiver: Receiver) -> Iterator[None]:
 
 
 async def receive(request: Request, services: Services) -> Receiver:
-    """Stream the body into the store; whoever gets the receiver takes its files over or gives them up."""
+    """Stream the body into the store; whoever gets the receiver submits a job for its files or gives them up."""
     try:
         receiver = Receiver(services, boundary_of(request))
     except FormParserError as error:
         raise RequestError(f"the multipart body is malformed: {error}") from None
-    with _cleaned_up(receiver):
+    with given_up_on_error(receiver):
         block = bytearray()
         async for chunk in request.stream():
             block += chunk

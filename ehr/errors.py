@@ -32,15 +32,26 @@ class IdempotencyConflictError(ConflictError):
 
 
 class WithheldError(ConflictError):
-    """The cohort may not leave: its privacy evaluation failed or crashed and nobody has released it."""
+    """The cohort may not leave: its privacy evaluation failed or crashed and nobody has released it.
+
+    `report_id` names the report that withholds it; None if its evaluation gave none.
+    """
 
     reason = "withheld"
 
+    def __init__(self, message: str, cohort_id: str, report_id: str | None = None) -> None:
+        super().__init__(message)
+        self.cohort_id, self.report_id = cohort_id, report_id
+
 
 class UnevaluatedError(ConflictError):
-    """The cohort may not leave yet: its evaluation has not ended."""
+    """The cohort may not leave yet: its evaluation, the job `evaluation_id` if there is one, has not ended."""
 
     reason = "not-evaluated"
+
+    def __init__(self, message: str, evaluation_id: str | None = None) -> None:
+        super().__init__(message)
+        self.evaluation_id = evaluation_id
 
 
 class RequestError(EhrError, ValueError):

@@ -1,6 +1,6 @@
 """The form of a report: what a worker writes, the service serves and `docs/report.schema.json` publishes.
 
-A figure of real patients is in a report only if it may be shown: see small_cells.py. A number that could not be
+A figure of real patients is in a report only if it may be shown: see disclosure.py. A number that could not be
 measured is absent with its reason, never 0 or NaN.
 """
 

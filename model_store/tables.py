@@ -65,7 +65,7 @@ class Model(Base):
     prefix: Mapped[str] = mapped_column(String(200))
     manifest_hash: Mapped[str] = mapped_column(HASH)
     n_codes: Mapped[int]
-    details: Mapped[dict[str, Any]]  # settings, seed, curve, hashes: what GET /models/{id} shows
+    details: Mapped[dict[str, Any]]  # settings, seed, curve, hashes: what owners may see
     created_at: Mapped[float] = mapped_column(default=now())
 
 
@@ -162,7 +162,7 @@ class CohortPart(Base):
     bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
-class Report(Base):
+class ReportRow(Base):
     """A versioned JSON report on the cohort of `cohort_job_id`, made by `job_id`."""
 
     __tablename__ = "reports"
@@ -192,7 +192,7 @@ class Release(Base):
 
 
 class Discard(Base):
-    """Blobs to remove: written with the deed that made them useless, carried out by a sweeper until it succeeds.
+    """Blobs to remove: written in the transaction that made them useless, carried out by a sweeper until it succeeds.
 
     Everything under the folder `prefix` goes, except what lies under a folder (or is a blob) named in `keep`.
     """
@@ -221,7 +221,7 @@ class ApiKey(Base):
 
 
 class Audit(Base):
-    """Who did what to which thing; written in the transaction of the deed."""
+    """Who did what to which thing; written in the transaction that did it."""
 
     __tablename__ = "audit"
     __table_args__ = (Index(None, "owner", "id"),)
@@ -235,8 +235,8 @@ class Audit(Base):
     created_at: Mapped[float] = mapped_column(default=now())
 
 
-class IdempotencyKey(Base):
-    """The answer that belongs to an Idempotency-Key of an owner on a route."""
+class IdempotencyKeyRow(Base):
+    """The job that an Idempotency-Key of an owner on a route stands for. `status` and `body` are not in use."""
 
     __tablename__ = "idempotency_keys"
 

@@ -22,7 +22,7 @@ PRESENCE_SECONDS = 15
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What a worker tells about itself: how many jobs of generation it runs at a time, and on what."""
+    """What is known of a worker: how many jobs of generation it runs at a time, and on what."""
 
     name: str
     host: str
@@ -63,7 +63,7 @@ class Broker:
             raise BrokerError(f"the broker does not answer: {type(error).__name__}") from error
 
     def announce(self, worker: WorkerFacts) -> None:
-        """Tell that a worker lives; forgotten unless it is told again within PRESENCE_SECONDS."""
+        """Note that a worker lives; forgotten unless noted again within PRESENCE_SECONDS."""
         with self._client() as client:
             client.set(f"{PRESENCE_KEY}{worker.name}", json.dumps(asdict(worker)), ex=PRESENCE_SECONDS)
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ehr_d3pm import Client
 
+from ehr_d3pm import Client
 from tests.api.test_cli import free_port
 
 ROOT = Path(__file__).parent.parent

@@ -3,8 +3,8 @@
 import logging
 import sys
 
+from runtime.logs import configure_logging
 from runtime.settings import get_settings
-from worker.logs import configure_logging
 
 
 def worker_arguments() -> list[str]:

@@ -62,7 +62,7 @@ class UploadedFile(Payload):
 
 
 class IngestPayload(Payload):
-    """Make a dataset from files of one of the formats of model_store/formats."""
+    """Make a dataset from files of one of the formats of ehr/formats."""
 
     dataset_id: str
     name: str = Name

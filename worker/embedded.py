@@ -72,7 +72,7 @@ class Child:
         self.pause = (
             FIRST_PAUSE_SECONDS if lived > LONGEST_PAUSE_SECONDS else min(self.pause * 2, LONGEST_PAUSE_SECONDS)
         )
-        log.warning("a part has ended and is started again", extra={"part": self.name, "pause": self.pause})
+        log.warning("a process has ended and is started again", extra={"child": self.name, "pause": self.pause})
         time.sleep(self.pause)
         self.start()
 
@@ -85,7 +85,7 @@ class Child:
             try:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                log.info("a part is ended by force", extra={"part": self.name})
+                log.info("a process is ended by force", extra={"child": self.name})
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -189,7 +189,7 @@ class Supervisor:
             self._keep(api)
 
     def environment(self) -> dict[str, str]:
-        """What the parts must agree on, wherever each is started from."""
+        """What the processes must agree on, wherever each is started from."""
         return {
             "DATA_DIR": str(self.settings.resolved_data_dir),
             "DATABASE_URL": self.settings.resolved_database_url,

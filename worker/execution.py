@@ -1,4 +1,4 @@
-"""Running one job: claim it, keep the lease, do the work, write the end. What the work is, the tasks know.
+"""Running one job: claim it, keep the lease, run its task, write the end.
 
 A message that comes twice finds the job claimed. A worker that was replaced learns it from its heartbeat, and could
 change nothing even if it did not.
@@ -18,12 +18,12 @@ from sqlalchemy.orm import Session
 from ehr.errors import EhrError, JobCancelledError, LeaseLostError
 from model_store.repositories import Claim, LeaseRepository
 from model_store.tables import Job
+from runtime.logs import place_of
 from runtime.sweeper import carry_out_discards
 from worker.contract import route_of
 from worker.failures import reason_and_detail
-from worker.heart import DATABASE_AWAY, Heart, StopSign
-from worker.logs import place_of
-from worker.progress import Progress
+from worker.heartbeat import DATABASE_AWAY, Heartbeat, StopSignal
+from worker.progress import JobProgress
 from worker.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ DATABASE_PATIENCE_SECONDS = 300
 
 @dataclass
 class Outcome:
-    """What a job's work has given: the job's result, the rows to add with it, and the blobs that stay."""
+    """What a task has given: the job's result, the rows to add with it, and the blobs that stay."""
 
     result: dict[str, Any]
     add_rows: Callable[[Session], None]
@@ -43,12 +43,12 @@ class Outcome:
 
 @dataclass
 class JobRun:
-    """A claimed job, as its work sees it."""
+    """A claimed job, as its task sees it."""
 
     runtime: Runtime
     claim: Claim
-    progress: Progress
-    stop: StopSign = field(default_factory=StopSign)
+    progress: JobProgress
+    stop: StopSignal = field(default_factory=StopSignal)
     # folders only this attempt writes to; removed if the attempt is replaced
     own_folders: list[str] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ def new_worker_name() -> str:
 
 
 def patiently(write: Callable[[], T]) -> T:
-    """Do a database deed; while the database is away, wait and try again."""
+    """Use the database; while it is away, wait and try again."""
     deadline = time.monotonic() + DATABASE_PATIENCE_SECONDS
     while True:
         try:
@@ -78,7 +78,7 @@ def patiently(write: Callable[[], T]) -> T:
             time.sleep(0.5)
 
 
-def execute(runtime: Runtime, job_id: str, work: Callable[[JobRun], Outcome]) -> None:
+def execute(runtime: Runtime, job_id: str, task: Callable[[JobRun], Outcome]) -> None:
     """Claim a job and carry it to an end. Does nothing if there is nothing to claim."""
 
     def claim_it() -> Claim | None:
@@ -90,13 +90,9 @@ def execute(runtime: Runtime, job_id: str, work: Callable[[JobRun], Outcome]) ->
         log.info("nothing to claim", extra={"job_id": job_id})
         return
     log.info("job starts", extra={"job_id": job_id, "kind": claim.kind, "attempt": claim.attempt})
-    run = JobRun(runtime, claim, Progress(claim.kind))
-    heart = Heart(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run))
-    heart.start()
-    try:
-        _to_its_end(run, work)
-    finally:
-        heart.stop()
+    run = JobRun(runtime, claim, JobProgress(claim.kind))
+    with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
+        _run_to_end(run, task)
     _tidy(run)
 
 
@@ -113,9 +109,9 @@ def _end_by_force(run: JobRun) -> None:
         finish_cancel(run)  # a sweeper removes the files once this process can no longer write any
 
 
-def _to_its_end(run: JobRun, work: Callable[[JobRun], Outcome]) -> None:
+def _run_to_end(run: JobRun, task: Callable[[JobRun], Outcome]) -> None:
     try:
-        outcome = work(run)
+        outcome = task(run)
         run.check()
         patiently(lambda: _succeed(run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})

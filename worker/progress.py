@@ -7,8 +7,8 @@ from typing import Any
 from worker.contract import STEPS
 
 
-class Progress:
-    """Told by the working thread, read by the heartbeat thread."""
+class JobProgress:
+    """Advanced by the working thread, read by the heartbeat thread."""
 
     def __init__(self, kind: str) -> None:
         self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in STEPS[kind]]
@@ -17,7 +17,7 @@ class Progress:
         self._first_value = 0.0
         self._details: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._told: dict[str, Any] | None = None
+        self._last_news: dict[str, Any] | None = None
 
     def step(self, name: str, maximum: float, value: float = 0, unit: str = "") -> None:
         """A step begins; those before it are done. `value` above 0 is what an earlier attempt had done."""
@@ -40,9 +40,9 @@ class Progress:
         with self._lock:
             step = self._steps[self._current]
             news = {"step": step["name"], "steps": [dict(s) for s in self._steps], **self._details}
-            if news == self._told:
+            if news == self._last_news:
                 return None
-            self._told = news
+            self._last_news = news
             return news | {"remaining_seconds": self._remaining(step)}
 
     def _remaining(self, step: dict[str, Any]) -> float | None:

@@ -14,10 +14,10 @@ import time
 from contextlib import suppress
 
 from runtime.broker import PRESENCE_SECONDS, BrokerError, WorkerFacts
+from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 from runtime.sweeper import Sweeper
 from worker.contract import QUEUES, ROUTES
-from worker.logs import configure_logging
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
 

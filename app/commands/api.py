@@ -8,7 +8,7 @@ from runtime.command_options import DataDir, Host, LogLevel, Port, settings_with
 @errors_as_exit_codes(EhrError)
 def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = None) -> None:
     """Run the API alone; workers, database and broker are elsewhere (DATABASE_URL, REDIS_URL, STORE_URL)."""
-    from app.serving import run_api
+    from app.server import run_api
 
     level = None if log_level is None else log_level.upper()
     run_api(settings_with(data_dir=data_dir, host=host, port=port, log_level=level))

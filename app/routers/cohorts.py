@@ -62,11 +62,11 @@ def download_cohort(
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)
-    for part in manifest["parts"][:1]:  # headers of tables come before the records: a damaged cohort is told now
+    for part in manifest["parts"][:1]:  # headers of tables come before the records: a damaged cohort is refused now
         services.store.read(part["blob"], part["sha256"])
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
     known = _dataset_manifest(services, identity, cohort)
-    concepts = {code: CodeConcepts.of(told) for code, told in known.get("concepts", {}).items()}
+    concepts = {code: CodeConcepts.of(stored) for code, stored in known.get("concepts", {}).items()}
     manifest |= {"lab_cut_points": known.get("lab_cut_points", {})}
     blocks = begun(wanted.write(services.store, manifest, concepts))
     return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
@@ -92,7 +92,7 @@ def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) ->
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same blocks, with the first two made now: what is missing or damaged is told by a status, if it is early."""
+    """The same blocks, with the first two made now: what is missing or damaged early is answered by a status."""
     first = [block for _, block in zip(range(2), blocks, strict=False)]
 
     def rest() -> Iterator[bytes]:
@@ -104,4 +104,5 @@ def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _answer(row: Cohort) -> CohortAnswer:
     places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
-    return CohortAnswer.of(row, places, {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out})
+    leaves_out = {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out}
+    return CohortAnswer.of(row, formats=places, leaves_out=leaves_out)

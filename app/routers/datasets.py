@@ -7,22 +7,21 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from sqlalchemy.orm import Session
 
 from app.access import DataOwner, Identity, Reader, Services_
 from app.paging import Cursor, Limit
 from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
-from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
-from app.uploads import Receiver, receive
+from app.submissions import IdempotencyKey, Submission, accepted, audit, checked_payload, submit
+from app.uploads import Receiver, given_up_on_error, receive
 from ehr.codes.meanings import description
 from ehr.errors import RequestError
 from model_store.datasets import load_dataset_manifest
 from model_store.ids import DATASET, new_id
 from model_store.repositories import DatasetRepository
 from model_store.tables import Job
-from worker.contract import IngestPayload, Payload
+from worker.contract import IngestPayload
 
 router = APIRouter(tags=["datasets"])
 
@@ -133,26 +132,24 @@ def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner) ->
 
 def _submit_upload(services: Services, identity: Identity, key: str | None, receiver: Receiver) -> tuple[Job, bool]:
     upload = receiver.upload
-    try:
-        form = DatasetForm.model_validate(upload.fields)
+    with given_up_on_error(receiver):
+        form = _form(upload.fields)
         labels = [file.label for file in upload.files]
         values = form.model_dump() | {"name": form.name or labels[0] or "dataset"}
-
-        def payload_of(session: Session) -> Payload:
-            receiver.take_over(session)
-            return payload(IngestPayload, dataset_id=new_id(DATASET), files=upload.files, **values)
-
-        deed = Deed(identity, "POST /datasets", key, {"form": values, "files": upload.hashes, "labels": labels})
-        job, replayed = submit(services, deed, "ingest", payload_of)
-    except ValidationError as error:
-        receiver.give_up()
-        raise RequestValidationError([e | {"loc": ("body", *e["loc"])} for e in error.errors()]) from None
-    except BaseException:
-        receiver.give_up()
-        raise
-    if replayed:
-        receiver.give_up()  # these bytes have been here before
+        request = {"form": values, "files": upload.hashes, "labels": labels}
+        submission = Submission(identity, "POST /datasets", key, request)
+        payload = checked_payload(IngestPayload, dataset_id=new_id(DATASET), files=upload.files, **values)
+        job, replayed = submit(services, submission, "ingest", payload, uploads=receiver.folders)
+        if replayed:
+            receiver.give_up()  # these bytes have been here before
     return job, replayed
+
+
+def _form(fields: dict[str, str]) -> DatasetForm:
+    try:
+        return DatasetForm.model_validate(fields)
+    except ValidationError as error:
+        raise RequestValidationError([e | {"loc": ("body", *e["loc"])} for e in error.errors()]) from None
 
 
 def _position(cursor: str | None) -> int:

@@ -1,23 +1,19 @@
 """Generation of cohorts, and what one would take."""
 
-from contextlib import suppress
-
 from fastapi import APIRouter, Response
-from sqlalchemy.orm import Session
 
 from app.access import ADMIN, Identity, Maker, Services_
 from app.estimates import expectation, parallel_parts, parts_of
-from app.feasibility import Judgement, check_limits, judge
+from app.feasibility import feasibility_of
 from app.schemas.answers import EstimateAnswer, JobAnswer, SupportAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
-from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
+from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
 from ehr.disclosure import rounded
-from ehr.errors import EhrError
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from runtime.broker import BrokerError, WorkerFacts
-from worker.contract import GeneratePayload, Payload
+from worker.contract import GeneratePayload
 
 router = APIRouter(tags=["cohorts"])
 
@@ -34,16 +30,14 @@ def generate_cohort(
     """
     if not body.evaluate:
         identity.require(ADMIN)
-    # A large dataset takes a second to read, and a database may allow only one writer at a time: read it before.
-    with suppress(EhrError):
-        _judged(services, _model(services, identity, body), body)
-
-    def payload_of(session: Session) -> Payload:
-        judgement = _judged(services, ModelRepository(session).get(identity.owner, body.model_id), body)
-        return payload(GeneratePayload, **body.model_dump(), warnings=judgement.warnings)
-
-    deed = Deed(identity, "POST /generate", key, body.model_dump(mode="json"))
-    return accepted(response, *submit(services, deed, "generate", payload_of))
+    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
+    if (job := replayed_job(services, submission)) is not None:
+        return accepted(response, job, replayed=True)
+    model = _model(services, identity, body)
+    feasibility = feasibility_of(services, model, body)
+    feasibility.require()
+    payload = checked_payload(GeneratePayload, **dict(body), warnings=feasibility.warnings)
+    return accepted(response, *submit(services, submission, "generate", payload, {ModelRepository: model.id}))
 
 
 @router.post("/generate/estimate")
@@ -54,46 +48,33 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     trained, and the nearest condition that can be had if this one cannot.
     """
     model = _model(services, identity, body)
-    offered = check_limits(services, model, body)
-    method = offered if body.asks_for_something else None
-    judgement = judge(services, model, body)
+    feasibility = feasibility_of(services, model, body)
     workers = _workers(services)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
     at_a_time = parallel_parts(workers or [], 1 if costs is None else costs["threads"])
-    expected = expectation(costs, method, body.steps, body.n, part_records, at_a_time)
+    expected = expectation(costs, feasibility.method, body.steps, body.n, part_records, at_a_time)
     index = services.training_index_of(model)
     return EstimateAnswer(
-        feasible=judgement.problem is None,
-        problem=None if judgement.problem is None else str(judgement.problem),
+        feasible=feasibility.problem is None,
+        problem=None if feasibility.problem is None else str(feasibility.problem),
         training_records=None if index is None else rounded(index.n_records, index.n_records),
-        support=SupportAnswer.of(judgement.support),
-        targets=judgement.targets,
-        method=method,
+        support=SupportAnswer.of(feasibility.support),
+        targets=feasibility.targets,
+        method=feasibility.method,
         steps=body.steps if expected.steps is None else expected.steps,
         parts=parts_of(body.n, part_records)[0],
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
-        warnings=[*judgement.warnings, *_warnings(workers, costs is None)],
-        relaxation=judgement.relaxation,
+        warnings=[*feasibility.warnings, *_warnings(workers, costs is None)],
+        relaxation=feasibility.relaxation,
     )
 
 
 def _model(services: Services, identity: Identity, body: GenerateRequest) -> Model:
     with services.database.read_scope() as session:
         return ModelRepository(session).get(identity.owner, body.model_id)
-
-
-def _judged(services: Services, model: Model, body: GenerateRequest) -> Judgement:
-    """The judgement of a request that can be carried out; RequestError with the nearest that can if it cannot."""
-    check_limits(services, model, body)
-    judgement = judge(services, model, body)
-    if judgement.problem is not None:
-        if judgement.relaxation is not None:
-            judgement.problem.more["relaxation"] = judgement.relaxation.model_dump()
-        raise judgement.problem
-    return judgement
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

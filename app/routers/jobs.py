@@ -4,16 +4,14 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy.orm import Session
 
 from app.access import Anyone, Identity, Services_
 from app.events import LARGEST_EVENT, event_stream, finished_before
 from app.paging import Cursor, Limit
 from app.schemas.answers import JobAnswer, PageAnswer
 from app.services import Services
-from app.submissions import SCOPE_OF, Deed, IdempotencyKey, accepted, audit, once
+from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
 from model_store.repositories import JobRepository
-from model_store.tables import Job
 from worker.contract import Kind, route_of
 
 router = APIRouter(tags=["jobs"])
@@ -52,15 +50,15 @@ def cancel_job(
 
     It leaves nothing behind, except that a cohort keeps its finished parts for seven days: see `POST /jobs/{id}/retry`.
     """
-
-    def do(session: Session) -> Job:
-        jobs = JobRepository(session)
-        identity.require(SCOPE_OF[jobs.get(identity.owner, job_id).kind])
-        job = jobs.request_cancel(identity.owner, job_id)
-        audit(session, identity, "cancel", job_id)
-        return job
-
-    return accepted(response, *once(services, _deed(identity, "cancel", job_id, key), do))
+    _authorise(services, identity, job_id)
+    submission = Submission(identity, "POST /jobs/{id}/cancel", key, {"job_id": job_id}, job_id)
+    with services.database.session_scope() as session:
+        job = earlier = reserve_key(session, submission)
+        if job is None:
+            job = JobRepository(session).request_cancel(identity.owner, job_id)
+            audit(session, identity, "cancel", job_id)
+    services.sweeper.wake()
+    return accepted(response, job, replayed=earlier is not None)
 
 
 @router.post("/jobs/{job_id}/retry", status_code=202)
@@ -71,16 +69,16 @@ def retry_job(
 
     Training goes on from its checkpoint; a cohort keeps its finished parts and only the rest is made.
     """
-
-    def do(session: Session) -> Job:
-        jobs = JobRepository(session)
-        job = jobs.get(identity.owner, job_id)
-        identity.require(SCOPE_OF[job.kind])
-        job = jobs.retry(identity.owner, job_id, *route_of(job.kind), services.settings.max_attempts)
-        audit(session, identity, "retry", job_id)
-        return job
-
-    return accepted(response, *once(services, _deed(identity, "retry", job_id, key), do))
+    task, queue = route_of(_authorise(services, identity, job_id))
+    submission = Submission(identity, "POST /jobs/{id}/retry", key, {"job_id": job_id}, job_id)
+    with services.database.session_scope() as session:
+        job = earlier = reserve_key(session, submission)
+        if job is None:
+            attempts = services.settings.max_attempts
+            job = JobRepository(session).retry(identity.owner, job_id, task, queue, attempts)
+            audit(session, identity, "retry", job_id)
+    services.sweeper.wake()
+    return accepted(response, job, replayed=earlier is not None)
 
 
 @router.get(
@@ -100,7 +98,9 @@ def follow_job(
 ) -> Response:
     """Follow a job by server-sent events: `state` and `progress`, from the beginning or from Last-Event-ID on."""
     seen = after if last_event_id is None else last_event_id
-    if _nothing_left(services, identity, job_id, seen):
+    with services.database.read_scope() as session:
+        nothing_left = finished_before(JobRepository(session), identity.owner, job_id, seen)
+    if nothing_left:
         return Response(status_code=204)
     return StreamingResponse(
         event_stream(services, identity.owner, job_id, seen),
@@ -109,10 +109,9 @@ def follow_job(
     )
 
 
-def _nothing_left(services: Services, identity: Identity, job_id: str, seen: int) -> bool:
+def _authorise(services: Services, identity: Identity, job_id: str) -> str:
+    """The job's kind, if the caller may submit such jobs."""
     with services.database.read_scope() as session:
-        return finished_before(JobRepository(session), identity.owner, job_id, seen)
-
-
-def _deed(identity: Identity, verb: str, job_id: str, key: str | None) -> Deed:
-    return Deed(identity, f"POST /jobs/{{id}}/{verb}", key, {"job_id": job_id})
+        kind = JobRepository(session).get(identity.owner, job_id).kind
+    identity.require(SCOPE_OF[kind])
+    return kind

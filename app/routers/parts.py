@@ -52,11 +52,5 @@ def download_cohort_part(job_id: str, number: int, services: Services_, identity
 
 
 def _answer(part: CohortPart) -> PartAnswer:
-    return PartAnswer(
-        number=part.number,
-        first_record=part.first_record,
-        n_records=part.n_records,
-        bytes=part.bytes or 0,
-        sha256=part.sha256 or "",
-        path=f"/cohorts/{part.job_id}/parts/{part.number}",
-    )
+    path = f"/cohorts/{part.job_id}/parts/{part.number}"
+    return PartAnswer.of(part, bytes=part.bytes or 0, sha256=part.sha256 or "", path=path)

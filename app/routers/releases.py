@@ -26,4 +26,4 @@ def release_cohort(
             raise RequestError("reason: say why the cohort may leave; it is kept in the audit trail")
         row = WithholdingRepository(session).release(identity.owner, job_id, body.reason, identity.key_prefix)
         audit(session, identity, "release cohort", job_id, reason=body.reason)
-        return ReleaseAnswer.of(row)
+        return ReleaseAnswer.of(row, cohort_id=job_id, released_at=row.created_at)

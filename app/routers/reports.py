@@ -4,18 +4,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from sqlalchemy.orm import Session
 
 from app.access import Identity, Maker, Reader, Services_
 from app.pages import report_page
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
-from app.submissions import Deed, IdempotencyKey, accepted, audit, payload, submit
+from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
 from ehr.errors import ConflictError
 from ehr.reports import REPORT_VERSION, Report, report_schema
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
-from worker.contract import EvaluatePayload, Payload
+from worker.contract import EvaluatePayload
 
 router = APIRouter(tags=["reports"])
 PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "description": "a page of its own"}}
@@ -29,17 +28,18 @@ def evaluate_cohort(
 
     Only the former includes the privacy attacks, and only that can withhold the cohort. The report's id is the job's.
     """
-
-    def payload_of(session: Session) -> Payload:
+    submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"))
+    if (job := replayed_job(services, submission)) is not None:
+        return accepted(response, job, replayed=True)
+    with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id or cohort.dataset_id)
-        if body.labels is not None:
-            services.known_codes(dataset, body.labels)
-        values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
-        return payload(EvaluatePayload, seed=body.seed, **values)
-
-    deed = Deed(identity, "POST /reports", key, body.model_dump(mode="json"))
-    return accepted(response, *submit(services, deed, "evaluate", payload_of))
+    if body.labels is not None:
+        services.check_codes(dataset, body.labels)
+    values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
+    payload = checked_payload(EvaluatePayload, seed=body.seed, **values)
+    named: Named = {CohortRepository: cohort.job_id, DatasetRepository: dataset.id}
+    return accepted(response, *submit(services, submission, "evaluate", payload, named))
 
 
 @router.get("/reports/schema.json")

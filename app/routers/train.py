@@ -1,16 +1,15 @@
 """Training."""
 
 from fastapi import APIRouter, Response
-from sqlalchemy.orm import Session
 
 from app.access import Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
-from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
+from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
 from ehr.generators.settings import check_settings
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
-from worker.contract import Payload, TrainPayload
+from worker.contract import TrainPayload
 
 router = APIRouter(tags=["models"])
 
@@ -23,12 +22,12 @@ def train_model(
 
     The job's result names the model. A training that is interrupted goes on from its last checkpoint.
     """
+    submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"))
+    if (job := replayed_job(services, submission)) is not None:
+        return accepted(response, job, replayed=True)
     check_settings(body.generator, body.preset, body.settings)
-
-    def payload_of(session: Session) -> Payload:
+    with services.database.read_scope() as session:
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id)
-        values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
-        return payload(TrainPayload, **values)
-
-    deed = Deed(identity, "POST /train", key, body.model_dump(mode="json"))
-    return accepted(response, *submit(services, deed, "train", payload_of))
+    values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
+    payload = checked_payload(TrainPayload, **values)
+    return accepted(response, *submit(services, submission, "train", payload, {DatasetRepository: dataset.id}))

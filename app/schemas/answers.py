@@ -1,27 +1,31 @@
 """Response bodies."""
 
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ehr.support import Seen, Support
-from model_store.tables import Cohort, Dataset, Job, Model, Release
+from ehr.support import Seen
+from model_store.tables import Job
 from worker.contract import STEPS
 
 Item = TypeVar("Item")
 
 
-def moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _moment(value: Any) -> Any:
+    return datetime.fromtimestamp(value, UTC) if isinstance(value, float) else value
 
 
-def moment_or_none(seconds: float | None) -> datetime | None:
-    return None if seconds is None else moment(seconds)
+Moment = Annotated[datetime, BeforeValidator(_moment)]  # rows have seconds since 1970
 
 
 class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def of(cls, row: Any, **more: Any) -> Self:
+        """The fields that `row` has under the same names, and `more`."""
+        return cls.model_validate({name: getattr(row, name) for name in cls.model_fields if name not in more} | more)
 
 
 class SupportAnswer(Answer):
@@ -29,10 +33,6 @@ class SupportAnswer(Answer):
 
     seen: Seen = Field(description="`no` is only said where it tells nothing about a small group of patients")
     records: int | None = Field(description="training records, rounded; null if fewer than 11 or not known")
-
-    @classmethod
-    def of(cls, support: Support) -> "SupportAnswer":
-        return cls(seen=support.seen, records=support.records)
 
 
 class RelaxationAnswer(Answer):
@@ -156,38 +156,28 @@ class JobAnswer(Answer):
     warnings: list[str] = Field(description="what the service had to say about the request when it accepted it")
     attempt: int
     max_attempts: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
 
     @classmethod
-    def of(cls, job: Job) -> "JobAnswer":
-        return cls(
-            id=job.id,
-            kind=job.kind,
-            state=job.state,
-            progress=_progress(job),
-            result=job.result,
-            error=None if job.error is None else JobError(type=job.error["type"], detail=job.error["detail"]),
-            request={name: value for name, value in job.payload.items() if name != "warnings"},
-            warnings=job.payload.get("warnings", []),
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            created_at=moment(job.created_at),
-            started_at=moment_or_none(job.started_at),
-            finished_at=moment_or_none(job.finished_at),
-        )
+    def of(cls, row: Job, **more: Any) -> Self:
+        request = {name: value for name, value in row.payload.items() if name != "warnings"}
+        warnings = row.payload.get("warnings", [])
+        return super().of(row, progress=_progress(row), request=request, warnings=warnings, **more)
 
 
 def _progress(job: Job) -> ProgressAnswer:
     """A job that has not begun shows its steps too, so that clients can draw their bars from the start."""
-    told = dict(job.progress or {})
-    steps = told.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
-    step, remaining = told.pop("step", None), told.pop("remaining_seconds", None)
+    details = dict(job.progress or {})
+    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
+    step, remaining = details.pop("step", None), details.pop("remaining_seconds", None)
     if job.state == "succeeded":  # the last heartbeat may have been before the end
         steps = [s | {"maximum": s["maximum"] or 1, "value": s["maximum"] or 1} for s in steps]
         step, remaining = None, 0.0
-    return ProgressAnswer(step=step, steps=[StepAnswer(**s) for s in steps], remaining_seconds=remaining, details=told)
+    return ProgressAnswer(
+        step=step, steps=[StepAnswer(**s) for s in steps], remaining_seconds=remaining, details=details
+    )
 
 
 class DatasetAnswer(Answer):
@@ -200,20 +190,7 @@ class DatasetAnswer(Answer):
     data_hash: str
     vocabulary_hash: str
     summary: dict[str, Any]
-    created_at: datetime
-
-    @classmethod
-    def of(cls, row: Dataset) -> "DatasetAnswer":
-        return cls(
-            id=row.id,
-            name=row.name,
-            job_id=row.job_id,
-            n_codes=row.n_codes,
-            data_hash=row.data_hash,
-            vocabulary_hash=row.vocabulary_hash,
-            summary=row.summary,
-            created_at=moment(row.created_at),
-        )
+    created_at: Moment
 
 
 class LabAnswer(Answer):
@@ -240,21 +217,7 @@ class ModelAnswer(Answer):
     n_codes: int
     manifest_hash: str
     details: dict[str, Any] = Field(description="settings, seed, hashes and training curve")
-    created_at: datetime
-
-    @classmethod
-    def of(cls, row: Model) -> "ModelAnswer":
-        return cls(
-            id=row.id,
-            name=row.name,
-            job_id=row.job_id,
-            dataset_id=row.dataset_id,
-            generator=row.generator,
-            n_codes=row.n_codes,
-            manifest_hash=row.manifest_hash,
-            details=row.details,
-            created_at=moment(row.created_at),
-        )
+    created_at: Moment
 
 
 class CohortAnswer(Answer):
@@ -268,21 +231,7 @@ class CohortAnswer(Answer):
     manifest: dict[str, Any] = Field(description="enough to make the cohort again, byte for byte")
     formats: dict[str, str] = Field(description="where its records can be had, by format")
     leaves_out: dict[str, str] = Field(description="what a format cannot carry")
-    created_at: datetime
-
-    @classmethod
-    def of(cls, row: Cohort, formats: dict[str, str], leaves_out: dict[str, str]) -> "CohortAnswer":
-        return cls(
-            job_id=row.job_id,
-            model_id=row.model_id,
-            dataset_id=row.dataset_id,
-            n_records=row.n_records,
-            manifest_hash=row.manifest_hash,
-            manifest=row.manifest,
-            formats=formats,
-            leaves_out=leaves_out,
-            created_at=moment(row.created_at),
-        )
+    created_at: Moment
 
 
 class ReleaseAnswer(Answer):
@@ -290,8 +239,4 @@ class ReleaseAnswer(Answer):
 
     cohort_id: str
     reason: str
-    released_at: datetime
-
-    @classmethod
-    def of(cls, row: Release) -> "ReleaseAnswer":
-        return cls(cohort_id=row.cohort_job_id, reason=row.reason, released_at=moment(row.created_at))
+    released_at: Moment

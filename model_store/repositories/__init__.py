@@ -1,17 +1,19 @@
-"""Questions and deeds on the tables. A repository takes a session and never commits; the unit of work does.
+"""Reads and writes of the tables. A repository takes a session and never commits; the unit of work does.
 
 Whatever belongs to someone is asked for with its owner: another owner's row is as absent as one that never was.
 """
 
 from model_store.repositories.access import AuditRepository, KeyRepository
+from model_store.repositories.base import Page
 from model_store.repositories.cohorts import CohortRepository, PartClaim
+from model_store.repositories.datasets import DatasetRepository
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.idempotency import IdempotencyRepository
 from model_store.repositories.jobs import TERMINAL_STATES, JobRepository
 from model_store.repositories.leases import Claim, LeaseRepository
-from model_store.repositories.library import DatasetRepository, ModelRepository, ReportRepository
+from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
-from model_store.repositories.paging import Page
+from model_store.repositories.reports import ReportRepository
 from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.orm import Session
 
 from ehr.errors import AccessError, NotFoundError, RequestError
 from model_store.clock import now
 from model_store.ids import KEY, checked_id, new_id
+from model_store.repositories.base import Repository
 from model_store.tables import ApiKey, Audit
 
 SCOPES = ("data", "train", "generate", "read", "admin")
 PREFIX_LENGTH = 12
 
 
-class KeyRepository:
+class KeyRepository(Repository):
     """A key is `ehr_` and 256 random bits, so a plain sha256 of it cannot be searched through."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
 
     def create(self, owner: str, name: str, scopes: Sequence[str]) -> tuple[ApiKey, str]:
         """The row and the secret; the secret is not kept anywhere."""
@@ -38,8 +35,7 @@ class KeyRepository:
             key_hash=_hash(secret),
             scopes=sorted(set(scopes)),
         )
-        self.session.add(row)
-        self.session.flush()
+        self._insert(row)
         return row, secret
 
     def authenticate(self, secret: str) -> ApiKey:
@@ -65,10 +61,7 @@ class KeyRepository:
             raise NotFoundError("there is no active key with this id")
 
 
-class AuditRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class AuditRepository(Repository):
     def record(
         self, owner: str, action: str, target: str, key_prefix: str | None = None, detail: dict[str, Any] | None = None
     ) -> None:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 from sqlalchemy import and_, delete, func, insert, or_, select, update
-from sqlalchemy.orm import Session
 
 from ehr.errors import LeaseLostError, NotFoundError
 from model_store.clock import now
 from model_store.ids import JOB, checked_id
 from model_store.layout import cohort_folder
+from model_store.repositories.base import Page, Repository
 from model_store.repositories.discards import DiscardRepository
-from model_store.repositories.paging import Page, read_page
 from model_store.tables import Cohort, CohortPart, Job
 
 
@@ -25,27 +24,21 @@ class PartClaim:
     worker: str
 
 
-class CohortRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class CohortRepository(Repository):
     # --- finished cohorts ---
 
     def add(self, cohort: Cohort) -> None:
-        self.session.add(cohort)
-        self.session.flush()
+        self._insert(cohort)
 
     def get(self, owner: str, job_id: str) -> Cohort:
         """The owner's cohort by the id of its generate job, or NotFoundError."""
         query = select(Cohort).where(Cohort.job_id == checked_id(job_id, JOB), Cohort.owner == owner)
-        cohort = self.session.scalar(query)
-        if cohort is None:
-            raise NotFoundError("there is no cohort with this id")
+        cohort: Cohort = self._one(query, "cohort")
         return cohort
 
     def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Cohort]:
         query = select(Cohort).where(Cohort.owner == owner)
-        return read_page(self.session, query, Cohort.created_at, Cohort.job_id, cursor, limit)
+        return self._page(query, Cohort.created_at, Cohort.job_id, cursor, limit)
 
     def delete(self, owner: str, job_id: str) -> None:
         """Remove it, or the parts of one that failed or was cancelled; files go when a sweeper comes by."""

@@ -1,10 +1,10 @@
 """What is to be removed from the store: decided in a transaction, carried out afterwards, as often as it takes."""
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.orm import Session
 
 from model_store import layout
 from model_store.clock import now
+from model_store.repositories.base import Repository
 from model_store.tables import Discard, Job
 
 RETRY_SECONDS = 30
@@ -12,10 +12,7 @@ RETRY_SECONDS = 30
 RETRY_WINDOW_SECONDS = 7 * 86_400
 
 
-class DiscardRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class DiscardRepository(Repository):
     def add(self, prefix: str, keep: list[str] | None = None, wait_seconds: float = 0) -> None:
         """Have everything under `prefix` removed, except what lies under `keep`. With a wait it is a safety net:
         note an upload before it is written, and `forget` the note in the transaction that takes the upload over."""

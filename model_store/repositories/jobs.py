@@ -4,24 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.orm import Session
 
-from ehr.errors import ConflictError, NotFoundError
+from ehr.errors import ConflictError
 from model_store.clock import now
 from model_store.ids import JOB, checked_id, new_id
 from model_store.layout import can_be_retried
+from model_store.repositories.base import Page, Repository
 from model_store.repositories.discards import DiscardRepository
-from model_store.repositories.paging import Page, read_page
 from model_store.tables import Job, JobEvent, Outbox
 
-LIVE_STATES = ("queued", "running", "cancelling")
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 
 
-class JobRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class JobRepository(Repository):
     def submit(
         self,
         owner: str,
@@ -40,8 +35,7 @@ class JobRepository:
             payload=dict(payload),
             max_attempts=max_attempts,
         )
-        self.session.add(job)
-        self.session.flush()
+        self._insert(job)
         self.session.execute(insert(Outbox).values(job_id=job.id, task=task, queue=queue))
         self.record_state(job.id, "queued")
         self.session.refresh(job)  # created_at is the database's
@@ -49,9 +43,7 @@ class JobRepository:
 
     def get(self, owner: str, job_id: str) -> Job:
         """The owner's job, or NotFoundError."""
-        job = self.session.scalar(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner))
-        if job is None:
-            raise NotFoundError("there is no job with this id")
+        job: Job = self._one(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner), "job")
         return job
 
     def page(
@@ -63,7 +55,7 @@ class JobRepository:
             query = query.where(Job.kind == kind)
         if state is not None:
             query = query.where(Job.state == state)
-        return read_page(self.session, query, Job.created_at, Job.id, cursor, limit)
+        return self._page(query, Job.created_at, Job.id, cursor, limit)
 
     def events(self, owner: str, job_id: str, after: int = 0, limit: int = 500) -> list[JobEvent]:
         """What happened after event `after`, oldest first. A finished job's last event is its terminal state."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
-from sqlalchemy.orm import Session
 
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
+from model_store.repositories.base import Repository
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.jobs import JobRepository
 from model_store.tables import Job, JobEvent, Outbox
@@ -43,10 +43,7 @@ class Expired:
     state: str
 
 
-class LeaseRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class LeaseRepository(Repository):
     # --- a worker's side ---
 
     def claim(self, job_id: str, worker: str, lease_seconds: float) -> Claim | None:
@@ -75,7 +72,7 @@ class LeaseRepository:
         return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last)
 
     def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> bool:
-        """Renew the lease and tell the progress; True if someone asked to stop. LeaseLostError if taken over."""
+        """Renew the lease and write the progress; True if someone asked to stop. LeaseLostError if taken over."""
         values: dict[str, Any] = {"lease_until": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
 
 from model_store.clock import now
+from model_store.repositories.base import Repository
 from model_store.tables import Outbox
 
 SEND_SECONDS = 10.0  # a sweeper that died while sending leaves the message to others after this long
@@ -20,10 +20,7 @@ class Message:
     published: int  # how often it was sent before
 
 
-class OutboxRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class OutboxRepository(Repository):
     def take_due(self, limit: int = 200) -> list[Message]:
         """Messages to send now; other sweepers leave them alone for a while."""
         due = select(Outbox.job_id).where(Outbox.due_at <= now()).order_by(Outbox.due_at).limit(limit)

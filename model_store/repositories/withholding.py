@@ -10,15 +10,11 @@ same seed and the same conditions, because the records of the smaller are among 
 from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from ehr.errors import ConflictError, UnevaluatedError, WithheldError
+from model_store.repositories.base import Repository
 from model_store.repositories.cohorts import CohortRepository
-from model_store.tables import Cohort, Job, Release, Report
-
-
-def _how(cohort_id: str) -> str:
-    return f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
+from model_store.tables import Cohort, Job, Release, ReportRow
 
 
 def _asked(payload: dict[str, Any]) -> tuple[Any, ...]:
@@ -30,10 +26,7 @@ def _asked(payload: dict[str, Any]) -> tuple[Any, ...]:
     return payload.get("seed", 0), codes, groups, targets
 
 
-class WithholdingRepository:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
+class WithholdingRepository(Repository):
     def check(self, owner: str, cohort_id: str) -> None:
         """WithheldError or UnevaluatedError if the owner's cohort may not leave; NotFoundError if there is none."""
         cohort = CohortRepository(self.session).get(owner, cohort_id)
@@ -41,22 +34,20 @@ class WithholdingRepository:
         for same in [cohort_id, *self._same_records(cohort)]:
             found = self._against(same, max(filter(None, (released, self._released_at(same))), default=None))
             if found is not None:
-                report, why = found
-                whose = "" if same == cohort_id else f"The cohort {same} has the same records. "
-                raise WithheldError(
-                    f"The cohort is withheld. {whose}{why} See GET /reports/{report}. {_how(cohort_id)}"
-                )
+                report_id, why = found
+                whose = "" if same == cohort_id else f" The cohort {same} has the same records."
+                raise WithheldError(f"The cohort is withheld.{whose} {why}", cohort_id, report_id)
         if released is None:
             self._check_evaluation(cohort_id)
 
     def _against(self, cohort_id: str, released: float | None) -> tuple[str, str | None] | None:
         """The newest report that withholds a cohort and that no release has answered, and why it does."""
-        query = select(Report.job_id, Report.withholds).where(
-            Report.cohort_job_id == cohort_id, Report.withholds.is_not(None)
+        query = select(ReportRow.job_id, ReportRow.withholds).where(
+            ReportRow.cohort_job_id == cohort_id, ReportRow.withholds.is_not(None)
         )
         if released is not None:
-            query = query.where(Report.created_at > released)
-        found = self.session.execute(query.order_by(Report.created_at.desc()).limit(1)).one_or_none()
+            query = query.where(ReportRow.created_at > released)
+        found = self.session.execute(query.order_by(ReportRow.created_at.desc()).limit(1)).one_or_none()
         return None if found is None else (found.job_id, found.withholds)
 
     def _same_records(self, cohort: Cohort) -> list[str]:
@@ -64,7 +55,7 @@ class WithholdingRepository:
         made_by = self.session.get(Job, cohort.job_id)
         if made_by is None:
             return []
-        withheld = select(Report.cohort_job_id).where(Report.withholds.is_not(None))
+        withheld = select(ReportRow.cohort_job_id).where(ReportRow.withholds.is_not(None))
         others = (
             select(Job)
             .join(Cohort, Cohort.job_id == Job.id)
@@ -89,8 +80,7 @@ class WithholdingRepository:
             self.check(owner, cohort_id)
         except (WithheldError, UnevaluatedError):
             row = Release(cohort_job_id=cohort_id, owner=owner, key_prefix=key_prefix, reason=reason)
-            self.session.add(row)
-            self.session.flush()
+            self._insert(row)
             self.session.refresh(row)
             return row
         query = select(Release).where(Release.cohort_job_id == cohort_id).order_by(Release.created_at.desc()).limit(1)
@@ -105,16 +95,13 @@ class WithholdingRepository:
         evaluation = ((made_by.result or {}) if made_by is not None else {}).get("evaluate_job_id")
         if evaluation is None:
             return
-        judged = select(Report.job_id).where(Report.cohort_job_id == cohort_id, Report.privacy.is_not(None)).limit(1)
-        if self.session.scalar(judged) is not None:
+        judged = select(ReportRow.job_id).where(ReportRow.cohort_job_id == cohort_id, ReportRow.privacy.is_not(None))
+        if self.session.scalar(judged.limit(1)) is not None:
             return
         job = self.session.get(Job, evaluation)
         if job is not None and job.state in ("queued", "running"):
-            raise UnevaluatedError(f"The cohort is still being evaluated: see GET /jobs/{evaluation}.")
-        raise WithheldError(
-            "The cohort is withheld: its evaluation gave no report. Evaluate it again (POST /reports). "
-            f"{_how(cohort_id)}"
-        )
+            raise UnevaluatedError("The cohort is still being evaluated", evaluation)
+        raise WithheldError("The cohort is withheld: its evaluation gave no report.", cohort_id)
 
     def _released_at(self, cohort_id: str) -> float | None:
         return self.session.scalar(select(func.max(Release.created_at)).where(Release.cohort_job_id == cohort_id))

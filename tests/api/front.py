@@ -29,7 +29,7 @@ from model_store.repositories import (
     ReportRepository,
 )
 from model_store.repositories.access import SCOPES
-from model_store.tables import Cohort, Dataset, Model, Report
+from model_store.tables import Cohort, Dataset, Model, ReportRow
 from runtime.settings import Settings
 from worker.contract import route_of
 
@@ -184,7 +184,7 @@ class Caller:
     def report(self, body: dict[str, Any], cohort: str | None = None, **columns: Any) -> str:
         job_id = new_id(JOB)
         values = {"cohort_job_id": cohort or new_id(JOB), "owner": self.owner, "version": 2} | columns
-        row = Report(job_id=job_id, body=body, **values)
+        row = ReportRow(job_id=job_id, body=body, **values)
         with self.front.services.database.session_scope() as session:
             ReportRepository(session).add(row)
         return job_id

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.access import is_loopback
-from app.serving import check_binding
+from app.server import check_binding
 from ehr.errors import AccessError
 from model_store.ids import JOB, new_id
 from model_store.repositories import AuditRepository, KeyRepository

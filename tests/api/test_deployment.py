@@ -104,7 +104,7 @@ def test_the_api_imports_no_mathematics() -> None:
                 )
 
 
-@pytest.mark.parametrize("module", ["app.main", "app.client", "app.serving", "ehr_d3pm.cli", "worker.embedded"])
+@pytest.mark.parametrize("module", ["app.main", "app.client", "app.server", "ehr_d3pm.cli", "worker.embedded"])
 def test_importing_does_not_load_torch(module: str) -> None:
     # of the engine only what settings mean, which is plain pydantic
     light = set[str]()

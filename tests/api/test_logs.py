@@ -4,7 +4,7 @@ import io
 import json
 import logging
 
-from app.logs import JsonFormatter
+from runtime.logs import JsonFormatter
 from tests.api.front import Caller, Front
 from tests.service.servers import wait_until
 

@@ -257,9 +257,9 @@ def test_parts_are_withheld_with_their_cohort(caller: Caller) -> None:
                 check(caller.owner, job)
 
 
-def withholding_report(caller: Caller, cohort: str) -> tables.Report:
+def withholding_report(caller: Caller, cohort: str) -> tables.ReportRow:
     values = {"cohort_job_id": cohort, "owner": caller.owner, "version": 2, "body": body()}
-    return tables.Report(job_id=new_id(JOB), **values, privacy="fail", withholds=WHY)
+    return tables.ReportRow(job_id=new_id(JOB), **values, privacy="fail", withholds=WHY)
 
 
 def test_what_is_not_withheld_cannot_be_released(caller: Caller, stranger: Caller) -> None:

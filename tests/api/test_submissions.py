@@ -7,8 +7,11 @@ import httpx
 import pytest
 
 from app.estimates import CHUNK
-from app.schemas.requests import METHODS_OF, GeneratorName
+from app.feasibility import Feasibility, feasibility_of
+from app.schemas.requests import METHODS_OF, GenerateRequest, GeneratorName
+from app.services import Services
 from model_store.repositories import JobRepository
+from model_store.tables import Model
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
 
@@ -143,6 +146,43 @@ def test_a_key_belongs_to_one_request(caller: Caller, stranger: Caller) -> None:
     assert caller.http.post("/train", json={"dataset_id": caller.dataset()}, headers=headers).status_code == 202
     theirs = stranger.http.post("/generate", json={"model_id": stranger.model(), "n": 7}, headers=headers)
     assert theirs.status_code == 202 and "idempotent-replayed" not in theirs.headers
+
+
+def test_a_replay_needs_nothing_that_the_request_named(caller: Caller) -> None:
+    model, dataset, cohort = caller.model(), caller.dataset(), caller.cohort([[[0]]])
+    requests: dict[str, dict[str, Any]] = {
+        "/generate": {"model_id": model, "n": 5},
+        "/train": {"dataset_id": dataset},
+        "/reports": {"cohort_id": cohort, "dataset_id": dataset},
+    }
+    headers = {"Idempotency-Key": "k"}
+    first = {path: caller.http.post(path, json=body, headers=headers).json()["id"] for path, body in requests.items()}
+    for path in (f"/models/{model}", f"/datasets/{dataset}", f"/cohorts/{cohort}"):
+        assert caller.http.delete(path).status_code == 204
+    for path, body in requests.items():
+        again = caller.http.post(path, json=body, headers=headers)
+        assert again.json()["id"] == first[path] and again.headers["idempotent-replayed"] == "true"
+        assert_problem(caller.http.post(path, json=body), 404, "not-found")
+
+
+def test_a_request_is_validated_once_and_what_it_names_is_still_there(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def counted(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+        calls.append(model.id)
+        if len(calls) == 2:
+            assert caller.http.delete(f"/models/{model.id}").status_code == 204
+        return feasibility_of(services, model, body)
+
+    monkeypatch.setattr("app.routers.generate.feasibility_of", counted)
+    body = {"model_id": caller.model(), "n": 5, "conditions": {"all_of": ["ICD10CM:E84"]}}
+    assert caller.http.post("/generate", json=body).status_code == 202
+    assert len(calls) == 1
+    answer = caller.http.post("/generate", json=body, headers={"Idempotency-Key": "late"})
+    assert_problem(answer, 404, "not-found")
+    assert len(caller.http.get("/jobs").json()["items"]) == 1
 
 
 def test_a_failed_request_does_not_use_up_its_key(caller: Caller) -> None:

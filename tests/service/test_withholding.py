@@ -10,7 +10,7 @@ from model_store import layout
 from model_store.cohorts import cohort_manifest, load_cohort_manifest, pack_part, save_cohort_manifest
 from model_store.datasets import load_dataset
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository, WithholdingRepository
-from model_store.tables import Report
+from model_store.tables import ReportRow
 from tests.service.stand import OWNER, Stand, long_csv
 from worker.contract import EvaluatePayload
 
@@ -45,7 +45,7 @@ def replace_by_copies(stand: Stand, dataset_id: str, cohort_id: str) -> None:
         cohort.n_records = len(train)
 
 
-def evaluated(stand: Stand, cohort_id: str, dataset_id: str | None = None) -> Report:
+def evaluated(stand: Stand, cohort_id: str, dataset_id: str | None = None) -> ReportRow:
     payload = EvaluatePayload(cohort_job_id=cohort_id, dataset_id=dataset_id, labels=[])
     job_id = stand.submit("evaluate", payload)
     stand.succeed(job_id)

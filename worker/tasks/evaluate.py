@@ -14,7 +14,7 @@ from ehr.vocabulary import Vocabulary
 from model_store.cohorts import RecordBlock, effective_records, iter_blocks, load_cohort_manifest
 from model_store.datasets import StoredDataset
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
-from model_store.tables import Cohort, Report
+from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
 from worker.evaluation import Subject, report_on
@@ -41,7 +41,7 @@ def evaluate(run: JobRun) -> Outcome:
     privacy = privacy_verdict(report.families)
     forbidden = subject.own_data and not subject.attack
     withholds = privacy is not None and (privacy.level == "fail" or forbidden)
-    row = Report(
+    row = ReportRow(
         job_id=run.claim.job_id,
         cohort_job_id=payload.cohort_job_id,
         owner=run.claim.owner,

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from ehr.conditions import Condition, Target
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store import layout
 from model_store.bundles import Bundle
@@ -22,7 +23,7 @@ from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload,
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import CHUNK, Weighed
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
-from worker.heart import Heart, StopSign
+from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
 from worker.tasks.loading import model_of, resolved
 
@@ -39,6 +40,8 @@ class Source:
     bundle: Bundle
     generator: Generator
     payload: GeneratePayload
+    condition: Condition | None
+    targets: tuple[Target, ...]
 
     def request(self, part: PartClaim) -> SampleRequest:
         """The engine's request for one part. A part is whole chunks, and a chunk is the same whoever draws it."""
@@ -51,12 +54,11 @@ class Source:
         return {"method": method, "steps": self.generator.steps_of(request)}
 
     def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
-        condition, targets = resolved(self.payload, self.bundle.vocabulary)
         return SampleRequest(
             n=n,
             seed=self.payload.seed,
-            condition=condition,
-            targets=targets,
+            condition=self.condition,
+            targets=self.targets,
             method=self.payload.method,
             strength=self.payload.strength,
             steps=self.payload.steps,
@@ -125,7 +127,8 @@ def take_parts_of(runtime: Runtime, job_id: str) -> None:
 
 def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source:
     checked = GeneratePayload.model_validate(payload)
-    return Source(*model_of(runtime, owner, checked.model_id), checked)
+    row, bundle, generator = model_of(runtime, owner, checked.model_id)
+    return Source(row, bundle, generator, checked, *resolved(checked, bundle.vocabulary))
 
 
 def _prepare_parts(run: JobRun, n: int) -> int:
@@ -171,38 +174,35 @@ def _done_records(runtime: Runtime, job_id: str) -> int:
     return patiently(look)
 
 
-def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable[[int], None] | None = None) -> None:
-    """Draw a part and put it into the store, keeping its lease meanwhile. `tell` is the job's own worker's: it is told
-    how many records of the part there are, and may raise."""
-    sign = StopSign()
+def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
+    """Draw a part and put it into the store, keeping its lease meanwhile. `watch` is the job's own worker's: it gets
+    the number of records there are, and may raise."""
+    signal = StopSignal()
 
     def beat() -> bool:
         with runtime.database.session_scope() as session:
             return CohortRepository(session).renew_part(part, runtime.settings.lease_seconds)
 
     def on_progress(done: int, _: int) -> None:
-        sign.check()
-        if tell is not None:
-            tell(done)
+        signal.check()
+        if watch is not None:
+            watch(done)
 
-    # A job's own heart ends the process when it must; for a helper this one does.
-    heart = Heart(runtime.settings, sign, beat, None if tell is not None else lambda: None)
-    heart.start()
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
-    try:
-        weighed = Weighed()
-        records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
-        effective = weighed.worth(len(records)) if weighed.records else None
-        data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
-        runtime.store.write(blob, data)
-        patiently(lambda: _finish_part(runtime, part, blob, data))
-    except BaseException as error:
-        runtime.store.delete(blob)
-        if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
-            _free_part(runtime, part)
-        raise
-    finally:
-        heart.stop()
+    # A job's own heartbeat ends the process when it must; for a helper this one does.
+    with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: None):
+        try:
+            weighed = Weighed()
+            records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
+            effective = weighed.worth(len(records)) if weighed.records else None
+            data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
+            runtime.store.write(blob, data)
+            patiently(lambda: _finish_part(runtime, part, blob, data))
+        except BaseException as error:
+            runtime.store.delete(blob)
+            if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
+                _free_part(runtime, part)
+            raise
 
 
 def _finish_part(runtime: Runtime, part: PartClaim, blob: str, data: bytes) -> None:
@@ -247,7 +247,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
     run.own_folders.append(folder)
     manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)
-    told = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
+    shown = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
     evaluate_id = new_id(JOB) if source.payload.evaluate else None
 
     def add_rows(session: Session) -> None:
@@ -260,7 +260,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 n_records=source.payload.n,
                 prefix=folder,
                 manifest_hash=manifest_hash,
-                manifest=told | {"n_parts": len(parts)},
+                manifest=shown | {"n_parts": len(parts)},
             )
         )
         if evaluate_id is not None:

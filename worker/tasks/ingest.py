@@ -31,7 +31,7 @@ def ingest(run: JobRun) -> Outcome:
         files = unpacked(_files(run, payload, limits, stack))
         options = Options(payload.unit, payload.codes_from, payload.default_vocabulary, payload.demographics)
         reader = open_upload(payload.format, files, options, limits)
-        told = {"format": told_format(payload.format, reader, files)}
+        read_as = {"format": told_format(payload.format, reader, files)}
         for batch in reader.batches(rejects):
             run.check()
             encoder.add(batch)
@@ -48,7 +48,7 @@ def ingest(run: JobRun) -> Outcome:
     run.check()
     run.progress.step("store", maximum=1)
     split = split_of(encoded.position, payload.test_share, payload.holdout_share)
-    base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | told
+    base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | read_as
     summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
     summary["may_be_attacked"] = payload.may_be_attacked
     return _store(run, payload, encoded, reader, summary)

@@ -21,12 +21,12 @@ from model_store.bundles import Bundle, save_bundle
 from model_store.datasets import StoredDataset
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
+from runtime.logs import place_of
 from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest, Generator, State, generator_named
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks, Progress, resolve_device
 from worker.execution import JobRun, Outcome
-from worker.logs import place_of
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
 from worker.tasks.loading import dataset_of, pack_tensors, plain

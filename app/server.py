@@ -4,9 +4,9 @@ import logging
 
 import uvicorn
 
-from app.logs import configure_logging
 from app.main import create_app
 from runtime.binding import check_binding
+from runtime.logs import configure_logging
 from runtime.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -4,13 +4,17 @@ import json
 import logging
 import sys
 import time
+from contextvars import ContextVar
 from typing import Any
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# of the HTTP request at hand; the API sets it, workers have none
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message and whatever was given as `extra`.
+    """Time, level, logger, message, the request's id and whatever was given as `extra`.
 
     Of an exception only its type and place are written: its words may quote the data.
     """
@@ -22,16 +26,17 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (current := request_id.get()) is not None:
+            fields["request_id"] = current
         fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info is not None and record.exc_info[0] is not None:
-            fields["exception"] = record.exc_info[0].__name__
-            fields["at"] = place_of(record.exc_info[1])
+        if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
+            fields |= {"exception": type(record.exc_info[1]).__name__, "at": place_of(record.exc_info[1])}
         return json.dumps(fields, default=str)
 
 
-def place_of(error: BaseException | None) -> str:
+def place_of(error: BaseException) -> str:
     """file:line of the innermost frame."""
-    trace = error.__traceback__ if error is not None else None
+    trace = error.__traceback__
     if trace is None:
         return "unknown"
     while trace.tb_next is not None:
@@ -40,7 +45,8 @@ def place_of(error: BaseException | None) -> str:
 
 
 def configure_logging(level: str) -> None:
-    """Send every log line to standard error as JSON."""
+    """Send every log line of this process to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from ehr.errors import JobCancelledError, LeaseLostError
+from runtime.logs import place_of
 from runtime.settings import Settings
-from worker.logs import place_of
 
 log = logging.getLogger(__name__)
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 @dataclass(frozen=True)
-class StopSign:
-    """Raised by the heart, seen by the work."""
+class StopSignal:
+    """Raised by the heartbeat, seen by the working thread."""
 
     cancelled: threading.Event = field(default_factory=threading.Event)
     lost: threading.Event = field(default_factory=threading.Event)
@@ -35,21 +35,24 @@ class StopSign:
             raise JobCancelledError("the job was asked to stop")
 
 
-class Heart(threading.Thread):
-    """Beats until `stop`. Work that does not stop by itself in time is ended by force, process and all: a long call
-    into a library cannot be interrupted in any other way."""
+class Heartbeat(threading.Thread):
+    """Beats while its `with` block runs. Work that does not stop by itself in time is ended by force, process and all:
+    a long call into a library cannot be interrupted in any other way."""
 
     def __init__(
-        self, settings: Settings, sign: StopSign, beat: Callable[[], bool], end_by_force: Callable[[], None] | None
+        self, settings: Settings, signal: StopSignal, beat: Callable[[], bool], end_by_force: Callable[[], None] | None
     ) -> None:
         """`beat` renews the lease and is True when someone asked to stop, or raises LeaseLostError; `end_by_force`
         writes what must be written before the process ends. None: late work is someone else's concern."""
-        super().__init__(name="heart", daemon=True)
-        self._settings, self._sign, self._beat, self._force = settings, sign, beat, end_by_force
+        super().__init__(name="heartbeat", daemon=True)
+        self._settings, self._signal, self._beat, self._force = settings, signal, beat, end_by_force
         self._finished = threading.Event()
-        self._told_at: float | None = None  # when the work was told to stop
+        self._stop_asked_at: float | None = None
 
-    def stop(self) -> None:
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
         self._finished.set()
         self.join(timeout=30)
 
@@ -64,20 +67,20 @@ class Heart(threading.Thread):
                 log.error("heartbeat failed", extra={"type": type(error).__name__, "at": place_of(error)})
 
     def _listen(self) -> None:
-        if not self._sign.lost.is_set():
+        if not self._signal.lost.is_set():
             try:
                 if self._beat():
-                    self._sign.cancelled.set()
+                    self._signal.cancelled.set()
             except LeaseLostError:
-                self._sign.lost.set()
-        if self._sign.is_up() and self._told_at is None:
-            self._told_at = time.monotonic()
+                self._signal.lost.set()
+        if self._signal.is_up() and self._stop_asked_at is None:
+            self._stop_asked_at = time.monotonic()
 
     def _end_if_late(self) -> None:
         if (
             self._force is None
-            or self._told_at is None
-            or time.monotonic() - self._told_at < self._settings.cancel_grace_seconds
+            or self._stop_asked_at is None
+            or time.monotonic() - self._stop_asked_at < self._settings.cancel_grace_seconds
         ):
             return
         if not self._finished.is_set():  # else the work has just come to its end
