@@ -8,11 +8,12 @@ from scipy.stats import bernoulli
 
 from ehr.conditions import Condition
 from ehr.records import Records
+from ehr.reports import Verdict
 from tests.reporting import real_sets, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics import attainment, ess, held_out_elbo
-from worker.engine.metrics.conditional import SMALLEST_SLICE, conditional, with_bits_set
-from worker.engine.metrics.measurement import Measurement, Verdict
+from worker.engine.metrics.conditional import conditional, with_bits_set
+from worker.engine.metrics.measurement import SMALLEST_SLICE, Measurement
 from worker.engine.metrics.slice_prevalence_l1 import l1
 from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks, by_gain, excess, near_yardstick, worst
 
@@ -157,5 +158,8 @@ def test_the_excess_has_the_noise_of_both() -> None:
 
 
 def test_the_worst_verdict_decides() -> None:
-    verdicts = [Verdict("good", "a", ""), None, Verdict("fail", "b", ""), Verdict("fail", "c", "")]
+    verdicts = [
+        None if level is None else Verdict(level=level, reason=reason, advice="")
+        for level, reason in (("good", "a"), (None, ""), ("fail", "b"), ("fail", "c"))
+    ]
     assert worst(verdicts) == verdicts[2] and worst([None]) is None

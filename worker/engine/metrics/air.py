@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
@@ -111,6 +112,9 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 AIR = AttackMetric(
     name="air",
     family="privacy",
+    title="Inferring other codes (F1)",
+    discloses=Discloses.AGGREGATE,
+    facts={"known": Discloses.AGGREGATE},
     direction="lower",
     bounds=BOUNDS,
     meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "

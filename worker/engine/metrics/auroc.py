@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from worker.engine.metrics.measurement import Metric, Words
-from worker.engine.metrics.ranking import Curve
+from ehr.disclosure import Discloses
+from worker.engine.metrics.measurement import Words
+from worker.engine.metrics.ranking import AreaMetric, Curve
 from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 
@@ -16,9 +17,11 @@ def auroc(curve: Curve) -> float:
 
 LIMITS = Limits(good=0.03, sure=0.06, fail=0.1)
 
-AUROC = Metric(
+AUROC = AreaMetric(
     name="auroc",
     family="utility",
+    title="Ranking patients by risk (AUROC)",
+    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=(0.0, 1.0),
     meaning="How often a model trained on the synthetic records gives a real patient with the disease a higher risk "
@@ -35,4 +38,6 @@ AUROC = Metric(
         "patients as well as one trained on real records.",
         advice="Use the cohort to develop methods, and train the final model on real records.",
     ),
+    area=auroc,
+    chance=lambda _: 0.5,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
@@ -33,19 +34,21 @@ def measure(log_loss: LogLoss | str, test: Records, train: Records, rng: np.rand
         log_loss = f"there are fewer than {FEWEST_RECORDS} test records"
     if isinstance(log_loss, str):
         missing = Measurement(absent=log_loss)
-        return Result(HELD_OUT_ELBO, missing, no_floor, missing)
+        return Result(HELD_OUT_ELBO, {"value": missing, "floor": no_floor, "independent": missing})
     unseen = sampled(test, MAX_RECORDS, rng)
     note = None if len(unseen) == len(test) else f"on {MAX_RECORDS:,} random test records"
     value, independent = (
         Measurement.within(BOUNDS, nats, nats - Z * error, nats + Z * error, note=note)
         for nats, error in (log_loss(unseen), independent_log_loss(train.prevalence(), unseen))
     )
-    return Result(HELD_OUT_ELBO, value, no_floor, independent)
+    return Result(HELD_OUT_ELBO, {"value": value, "floor": no_floor, "independent": independent})
 
 
 HELD_OUT_ELBO = Metric(
     name="held_out_elbo",
     family="fidelity",
+    title="Surprise at unseen records (nats)",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How much a real, unseen record surprises the model, counted in nats: 0.7 nats fewer mean that the model "

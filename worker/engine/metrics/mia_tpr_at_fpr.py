@@ -4,6 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
@@ -92,6 +93,8 @@ def _too_few() -> Roles:
 MIA_TPR_AT_FPR = AttackMetric(
     name="mia_tpr_at_fpr",
     family="privacy",
+    title="Membership, careful attacker",
+    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "

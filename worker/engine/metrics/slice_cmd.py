@@ -1,12 +1,15 @@
 """`cmd` inside the slice: do codes go together as in real patients who meet the condition?"""
 
+from ehr.disclosure import Discloses
 from worker.engine.metrics import cmd
-from worker.engine.metrics.measurement import CohortMetric, Words
+from worker.engine.metrics.measurement import SliceMetric, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
-SLICE_CMD = CohortMetric(
+SLICE_CMD = SliceMetric(
     name="slice_cmd",
     family="conditional",
+    title="Links between codes",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=cmd.BOUNDS,
     meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
