@@ -68,7 +68,8 @@ def metrics(name: str, title: str, family: FamilyReport) -> str:
     rows = []
     for key, metric in family.metrics.items():
         better = "Higher is better" if metric.direction == "higher" else "Lower is better"
-        metric_title = METRICS.get(metric.name, metric.name) + (f": {metric.label}" if metric.label else "")
+        metric_title = METRICS.get(metric.name, metric.title or metric.name)
+        metric_title += f": {metric.label}" if metric.label else ""
         reasons = {figure.absent for figure in metric.figures.values() if figure.absent}
         unmeasured = " ".join(f"Not measured: {reason}." for reason in sorted(reasons))
         below = f"{metric.meaning} {better} (in the JSON: {metric.name}). {unmeasured}"
@@ -88,7 +89,7 @@ def metrics(name: str, title: str, family: FamilyReport) -> str:
 def _noted(family: FamilyReport) -> Iterator[Row]:
     for metric in family.metrics.values():
         for figures in (metric.figures, *metric.variants.values()):
-            yield METRICS.get(metric.name, metric.name), metric.label or "", figures
+            yield METRICS.get(metric.name, metric.title or metric.name), metric.label or "", figures
 
 
 def _facts(path: str, facts: dict[str, float]) -> str:

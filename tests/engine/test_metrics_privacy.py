@@ -7,10 +7,10 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import f1_score, roc_curve
 
 from ehr.records import Records
-from tests.reporting import copies, perturbed, real_sets, some_copies
+from tests.reporting import copies, measured, perturbed, real_sets, some_copies
 from worker.engine.metrics import air, attacks, dcr, exact_matches, mia_tpr_at_fpr, mir, nearest, nndr
 from worker.engine.metrics.attacks import AttackResult, AttackSets
-from worker.engine.metrics.privacy import PRIVACY, attack
+from worker.engine.metrics.privacy import PRIVACY, plan_attacks
 from worker.evaluation.verdicts import attacks_verdict
 
 
@@ -25,7 +25,7 @@ def sets_of(cohort: int = 90, train: int = 120, holdout: int = 80, control: int 
 
 def attacked(cohort: Records) -> dict[str, AttackResult]:
     real = real_sets()
-    return attack(cohort, real["train"], real["holdout"], real["test"], np.random.default_rng(1))
+    return measured(plan_attacks(cohort, real["train"], real["holdout"], real["test"], np.random.default_rng(1)))
 
 
 # --- against independent computations ---
@@ -139,9 +139,8 @@ def test_copies_count_whatever_part_of_train_they_come_from() -> None:
 
 def test_too_few_records_are_a_reason_and_no_verdict_but_fail() -> None:
     real = real_sets()
-    results = attack(
-        real["others"], real["train"], real["holdout"].take(np.arange(20)), real["test"], np.random.default_rng(0)
-    )
+    few = real["holdout"].take(np.arange(20))
+    results = measured(plan_attacks(real["others"], real["train"], few, real["test"], np.random.default_rng(0)))
     assert all(result.roles.gain.absent and "holdout" in result.roles.gain.absent for result in results.values())
     assert not any("20" in (result.roles.gain.absent or "") for result in results.values())  # how few is not told
     assert attacks_verdict(results.values()).level == "fail"

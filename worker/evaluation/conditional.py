@@ -7,7 +7,7 @@ import numpy as np
 from ehr.records import Records
 from worker.engine.metrics.conditional import plan_conditional
 from worker.evaluation.disclosure import Basis, public_metric
-from worker.evaluation.plan import FamilyPlan, steps_of
+from worker.evaluation.plan import FamilyPlan, reported
 from worker.evaluation.subject import CUT, Subject
 
 
@@ -22,4 +22,4 @@ def conditional_plan(
     basis = Basis.of(subject, subject.inside(subject.cohort), inside, patients=len(inside) // 2, in_slice=True)
     plan = plan_conditional(subject.cohort, subject.condition, unseen, unconditional, rng, subject.effective)
     against = f"unseen real records that satisfy the condition, halved{CUT}"
-    return FamilyPlan.measuring(against, steps_of(plan, lambda result: public_metric(result, basis)))
+    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))

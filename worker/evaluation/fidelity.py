@@ -10,7 +10,7 @@ from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss, independ
 from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.measurement import SMALLEST_SLICE
 from worker.evaluation.disclosure import Basis, public_metric
-from worker.evaluation.plan import FamilyPlan, steps_of
+from worker.evaluation.plan import FamilyPlan, reported
 from worker.evaluation.subject import CUT, Subject
 
 
@@ -27,9 +27,9 @@ def fidelity_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
         return FamilyPlan.absent(against, reason)
     metric_rng, elbo_rng = rng.spawn(2)
     basis = Basis.of(subject, synth, test, patients=len(test), in_slice=subject.condition is not None)
-    plan = plan_fidelity(synth, test, train, metric_rng)
-    plan.append((HELD_OUT_ELBO.name, lambda: measure_elbo(_log_loss(subject), test, train, elbo_rng)))
-    return FamilyPlan.measuring(against, steps_of(plan, lambda result: public_metric(result, basis)))
+    elbo = (HELD_OUT_ELBO.name, lambda: measure_elbo(_log_loss(subject), test, train, elbo_rng))
+    plan = [*plan_fidelity(synth, test, train, metric_rng), elbo]
+    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))
 
 
 def _log_loss(subject: Subject) -> LogLoss | str:

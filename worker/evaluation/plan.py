@@ -1,6 +1,6 @@
 """What is measured, in which order: the order of a report, its progress and its number of measurements are one list."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,24 +10,16 @@ from worker.engine.metrics.measurement import Measured, Plan
 from worker.evaluation.subject import Stopwatch
 from worker.evaluation.verdicts import family_verdict
 
-Metrics = dict[str, MetricReport]
+Metrics = dict[str, MetricReport]  # what a measurement adds to its family
 
 
-@dataclass(frozen=True)
-class Step:
-    """One measurement: its name in the progress and in `seconds`, and what it adds to the metrics of its family."""
-
-    name: str
-    measure: Callable[[], Metrics]
-
-
-def steps_of(plan: Plan[Measured], public: Callable[[Measured], MetricReport], prefix: str = "") -> list[Step]:
-    """A step for each measurement of the plan; `public` turns its outcome into what may be reported."""
+def reported(plan: Plan[Measured], public: Callable[[Measured], MetricReport], prefix: str = "") -> Plan[Metrics]:
+    """The same plan, each measurement giving what may be reported of it."""
 
     def measured(name: str, measure: Callable[[], Measured]) -> Metrics:
         return {name: public(measure())}
 
-    return [Step(prefix + name, partial(measured, name, measure)) for name, measure in plan]
+    return [(prefix + name, partial(measured, name, measure)) for name, measure in plan]
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,7 @@ class FamilyPlan:
     """The measurements of a family, what they say together, and what is said if one of them crashes."""
 
     conclude: Callable[[Metrics], FamilyReport]
-    steps: Sequence[Step] = ()
+    steps: Plan[Metrics] = ()
     on_crash: Callable[[Exception], FamilyReport] | None = None
 
     @classmethod
@@ -44,7 +36,7 @@ class FamilyPlan:
         return cls(lambda _: FamilyReport(against=against, absent=reason, verdict=verdict))
 
     @classmethod
-    def measuring(cls, against: str, steps: Sequence[Step]) -> "FamilyPlan":
+    def measuring(cls, against: str, steps: Plan[Metrics]) -> "FamilyPlan":
         """The worst metric decides."""
 
         def conclude(metrics: Metrics) -> FamilyReport:
@@ -56,9 +48,9 @@ class FamilyPlan:
         """Take every step."""
         metrics: Metrics = {}
         try:
-            for step in self.steps:
-                clock.begin(step.name)
-                metrics |= step.measure()
+            for name, measure in self.steps:
+                clock.begin(name)
+                metrics |= measure()
         except (JobCancelledError, LeaseLostError):
             raise
         except Exception as error:

@@ -8,7 +8,7 @@ from ehr.records import Records
 from ehr.reports import FamilyReport
 from worker.engine.metrics.privacy import plan_attacks
 from worker.evaluation.disclosure import Basis, public_attack
-from worker.evaluation.plan import FamilyPlan, Metrics, steps_of
+from worker.evaluation.plan import FamilyPlan, Metrics, reported
 from worker.evaluation.subject import CUT, Subject
 from worker.evaluation.verdicts import CRASHED, FORBIDDEN, NEAR_IDENTICAL, TOO_FEW, attacks_verdict
 
@@ -55,5 +55,5 @@ def _attacks(
         return FamilyReport(against=against, absent=f"an unexpected {type(error).__name__}", verdict=CRASHED)
 
     plan = plan_attacks(subject.cohort, train, holdout, test, rng)
-    steps = steps_of(plan, lambda result: public_attack(result, basis), prefix="slice " if in_slice else "")
+    steps = reported(plan, lambda result: public_attack(result, basis), prefix="slice " if in_slice else "")
     return FamilyPlan(conclude, steps, crashed)

@@ -1,6 +1,6 @@
 """The report on a cohort: what is measured, in which order, and what comes of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,10 +9,11 @@ import numpy as np
 from ehr.records import Records
 from ehr.reports import AugmentationReport, Report
 from worker.engine.generators import SampleRequest
+from worker.engine.metrics.measurement import Plan
 from worker.evaluation.conditional import conditional_plan
 from worker.evaluation.fidelity import fidelity_plan
 from worker.evaluation.pictures import pictures_and_tables
-from worker.evaluation.plan import FamilyPlan, Metrics, Step
+from worker.evaluation.plan import FamilyPlan, Metrics
 from worker.evaluation.privacy import privacy_plan, slice_privacy_plan
 from worker.evaluation.subject import Stopwatch, Subject, Watch
 from worker.evaluation.utility import utility_plan
@@ -32,7 +33,7 @@ class ReportPlan:
 
     subject: Subject
     unconditional: Callable[[], Records | None]  # records of the same model without the condition
-    drawing: Sequence[Step]  # of those, if there are any
+    drawing: Plan[Metrics]  # of those, if there are any
     families: Mapping[str, FamilyPlan]
     augmentation: list[AugmentationReport]  # filled by steps of the utility family
 
@@ -60,20 +61,20 @@ class ReportPlan:
             "utility": utility_plan(subject, unconditional, utility_rng, augmentation),
         }
         families = {name: family for name, family in planned.items() if family is not None}
-        drawing = [] if generator is None else [Step("unconditional records", draw)]
+        drawing = [] if generator is None else [("unconditional records", draw)]
         return cls(subject, unconditional, drawing, families, augmentation)
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> Plan[Metrics]:
         """All measurements; the pictures come after them."""
         return [*self.drawing, *(step for family in self.families.values() for step in family.steps)]
 
     def carry_out(self, watch: Watch = lambda name, done: None) -> Report:
         """Measure everything and write the report; can be done once."""
         subject, clock = self.subject, Stopwatch(watch)
-        for step in self.drawing:
-            clock.begin(step.name)
-            step.measure()
+        for name, draw in self.drawing:
+            clock.begin(name)
+            draw()
         clock.end()
         families = {name: family.carry_out(clock) for name, family in self.families.items()}
         clock.begin("pictures")

@@ -11,7 +11,7 @@ from ehr.reports import AugmentationReport, FamilyReport
 from worker.engine.metrics.classifier import ClassifierError, Label
 from worker.engine.metrics.utility import REAL_ADDED, UTILITY, augment_label, measurable, predict_label
 from worker.evaluation.disclosure import Basis, public_figures, public_label
-from worker.evaluation.plan import FamilyPlan, Metrics, Step
+from worker.evaluation.plan import FamilyPlan, Metrics
 from worker.evaluation.subject import Subject
 
 AGAINST = "a classifier trained on as many real records, both tested on real test records"
@@ -48,12 +48,12 @@ def utility_plan(
 
     conditioned = subject.condition is not None
     if conditioned:
-        plan, steps = FamilyPlan.absent(AGAINST, CONDITIONED), [Step("augmentation", partial(augment, _asked(subject)))]
+        plan, steps = FamilyPlan.absent(AGAINST, CONDITIONED), [("augmentation", partial(augment, _asked(subject)))]
     elif not subject.label_list:
         plan, steps = FamilyPlan.absent(AGAINST, NO_LABELS), []
     else:
         kinds = (("utility", predict), ("augmentation", augment))
-        steps = [Step(name, partial(measure, label)) for label in subject.label_list for name, measure in kinds]
+        steps = [(name, partial(measure, label)) for label in subject.label_list for name, measure in kinds]
         plan = FamilyPlan.measuring(AGAINST, steps)
     return FamilyPlan(plan.conclude, steps, no_classifier)
 

@@ -1,10 +1,12 @@
 """What the metrics of a family say together, and what the families say about the cohort."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
 
-from ehr.reports import FAMILIES, FamilyReport, Verdict
+from ehr.reports import FAMILIES, FamilyReport, MetricReport, Verdict
+from worker.engine.metrics.attacks import AttackResult
 from worker.engine.metrics.verdicts import worst
+
+Judged = MetricReport | AttackResult
 
 CRASHED = Verdict(
     level="fail",
@@ -44,13 +46,6 @@ NO_COMPARISON = Verdict(
     reason="There are too few real patients to compare this cohort with: whether it is like them is not known.",
     advice="Use a larger data set, or ask for a wider condition.",
 )
-
-
-class Judged(Protocol):
-    """A measurement that may have a verdict."""
-
-    @property
-    def verdict(self) -> Verdict | None: ...
 
 
 def family_verdict(metrics: Iterable[Judged]) -> Verdict | None:

@@ -123,8 +123,7 @@ AIR = AttackMetric(
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.2),
     words=Words(
         good="An attacker who knows {known} of a patient's codes learns nothing more from this cohort than from data "
-        "about "
-        "other people.",
+        "about other people.",
         caution="An attacker who knows {known} of a patient's codes may learn a little more from this cohort than from "
         "data about other people.",
         fail="An attacker who knows {known} of a patient's codes learns other diagnoses of that patient from this "

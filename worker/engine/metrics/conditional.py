@@ -12,26 +12,13 @@ from worker.engine.metrics.attainment import ATTAINMENT
 from worker.engine.metrics.attainment import measure as attained
 from worker.engine.metrics.ess import ESS
 from worker.engine.metrics.ess import measure as effective_share
-from worker.engine.metrics.measurement import Measurement, Plan, Result, SliceMetric, carried_out
+from worker.engine.metrics.measurement import Measurement, Plan, Result, SliceMetric
 from worker.engine.metrics.slice_cmd import SLICE_CMD
 from worker.engine.metrics.slice_mcad import SLICE_MCAD
 from worker.engine.metrics.slice_prevalence_l1 import SLICE_PREVALENCE_L1
 
 SLICE: tuple[SliceMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
 NO_RECORDS = Measurement(absent="no unconditional records of this model were drawn")
-
-
-def conditional(
-    cohort: Records,
-    condition: Condition,
-    real: Records,
-    unconditional: Records | None,
-    rng: np.random.Generator,
-    *,
-    effective: float | None = None,
-) -> dict[str, Result]:
-    """Attainment, the slice metrics and the effective sample size."""
-    return carried_out(plan_conditional(cohort, condition, real, lambda: unconditional, rng, effective))
 
 
 def plan_conditional(
@@ -42,7 +29,7 @@ def plan_conditional(
     rng: np.random.Generator,
     effective: float | None,
 ) -> Plan[Result]:
-    """The measurements of `conditional`.
+    """Attainment, the slice metrics and the effective sample size.
 
     `real` are unseen records of everyone; `unconditional` gives records of the same model drawn without the condition,
     and is called when they are needed. The slice metrics have `value`, `floor` (half the real slice against the other)

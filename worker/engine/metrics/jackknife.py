@@ -18,8 +18,8 @@ CONFIDENCE = 0.95
 
 
 def too_few(**sets: Records) -> str | None:
-    """Why these sets are too small to be measured, or None. How small is not told: a real set's size may be a "
-    "secret."""
+    """Why these sets are too small to be measured, or None. How small is not said: a real set's size may be a
+    secret."""
     for name, records in sets.items():
         if len(records) < N_GROUPS:
             return f"the {name} has fewer than {N_GROUPS} records, too few for an interval"

@@ -1,6 +1,6 @@
 """What a metric is and what measuring it gives: a value with its interval, or the reason why there is none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal, TypeVar
@@ -151,9 +151,4 @@ class Result:
 
 # (name of the metric, what measures it) in the order of the report: one list gives the order, the number of
 # measurements and, by position in the family's tuple, each metric's stream of random numbers
-Plan = list[tuple[str, Callable[[], Measured]]]
-
-
-def carried_out(plan: Plan[Measured]) -> dict[str, Measured]:
-    """Everything in the plan measured, by name."""
-    return {name: measure() for name, measure in plan}
+Plan = Sequence[tuple[str, Callable[[], Measured]]]

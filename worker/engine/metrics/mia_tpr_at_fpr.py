@@ -1,5 +1,5 @@
-"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being "
-"wrong?"""
+"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being
+wrong?"""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -88,11 +88,9 @@ MIR = AttackMetric(
         good="Looking for nearly equal records tells nobody who was in the training data: it works no better than on "
         "records of other people.",
         caution="Looking for nearly equal records may tell a little more about who was in the training data than "
-        "records "
-        "of other people would.",
+        "records of other people would.",
         fail="Training patients can be recognised: the cohort has records nearly equal to theirs, more often than it "
-        "has "
-        "for other people.",
+        "has for other people.",
         unsure="There are too few records to rule out that training patients can be recognised by nearly equal "
         "records.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",

@@ -1,4 +1,4 @@
-"""The attacks on a cohort, run one after the other."""
+"""The attacks on a cohort, in order."""
 
 from functools import cache, partial
 
@@ -9,7 +9,7 @@ from worker.engine.metrics.air import AIR
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles
 from worker.engine.metrics.dcr import DCR
 from worker.engine.metrics.exact_matches import EXACT_MATCHES
-from worker.engine.metrics.measurement import Plan, carried_out
+from worker.engine.metrics.measurement import Plan
 from worker.engine.metrics.mia_tpr_at_fpr import MIA_TPR_AT_FPR
 from worker.engine.metrics.mir import MIR
 from worker.engine.metrics.nndr import NNDR
@@ -17,17 +17,11 @@ from worker.engine.metrics.nndr import NNDR
 PRIVACY: tuple[AttackMetric, ...] = (MIR, MIA_TPR_AT_FPR, AIR, DCR, NNDR, EXACT_MATCHES)
 
 
-def attack(
-    cohort: Records, train: Records, holdout: Records, control: Records, rng: np.random.Generator
-) -> dict[str, AttackResult]:
-    """Run every attack. `control`: real records that neither the model nor the holdout has."""
-    return carried_out(plan_attacks(cohort, train, holdout, control, rng))
-
-
 def plan_attacks(
     cohort: Records, train: Records, holdout: Records, control: Records, rng: np.random.Generator
 ) -> Plan[AttackResult]:
-    """The measurements of `attack`; what the attacks share is prepared by the first of them."""
+    """Every attack; what they share is prepared by the first. `control`: real records that neither the model nor the
+    holdout has."""
     sets_rng, *streams = rng.spawn(1 + len(PRIVACY))
 
     @cache
