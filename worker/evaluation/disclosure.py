@@ -18,7 +18,7 @@ from worker.engine.metrics.measurement import CUT_TO_SIZE, Measurement, Metric, 
 from worker.engine.metrics.utility import LabelResult
 from worker.evaluation.subject import Subject
 
-NOT_SHOWN = "not told for a cohort whose codes were chosen, because it would tell whether single patients are there"
+NOT_SHOWN = "not shown for a cohort whose codes were chosen: it would reveal whether individual patients are there"
 DIGITS = 4  # a number of twelve can be solved for the counts it was made of
 
 

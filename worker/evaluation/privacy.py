@@ -40,7 +40,7 @@ def _attacks(
 ) -> FamilyPlan:
     """The attacks on `real`: train, holdout and test."""
     if subject.codes_chosen and subject.near_identical:
-        return FamilyPlan.absent(against, "many of its records are one and the same", NEAR_IDENTICAL)
+        return FamilyPlan.absent(against, "many of its records are identical", NEAR_IDENTICAL)
     train, holdout, test = real
     basis = Basis.of(subject, subject.cohort, train, patients=min(len(train), len(holdout)), in_slice=in_slice)
 

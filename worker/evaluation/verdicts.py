@@ -11,13 +11,13 @@ Judged = MetricReport | AttackResult
 CRASHED = Verdict(
     level="fail",
     reason="The privacy evaluation crashed, so nothing is known about the privacy of this cohort.",
-    advice="Evaluate again. If it crashes again, the worker's log has the place; do not share the cohort meanwhile.",
+    advice="Evaluate again. If it crashes again, the worker's log shows where; do not share the cohort until then.",
 )
 
 FORBIDDEN = Verdict(
     level="caution",
     reason="The terms of this data forbid the attacks that would measure privacy, so nothing is known about it.",
-    advice="Someone who answers for the data has to decide whether the cohort may leave.",
+    advice="Whoever is responsible for the data must decide whether the cohort may be shared.",
 )
 TOO_FEW = Verdict(
     level="caution",
@@ -27,9 +27,9 @@ TOO_FEW = Verdict(
 )
 NEAR_IDENTICAL = Verdict(
     level="fail",
-    reason="Many records of this cohort are one and the same, which hardly any real patient has or none: attacking it "
-    "would tell about single patients, so that nothing is known about its privacy.",
-    advice="Ask for fewer codes, or have someone who answers for the data look at the cohort and release it.",
+    reason="Many records of this cohort are identical, and hardly any real patient has such a record. Attacking the "
+    "cohort would reveal individual patients, so nothing is known about its privacy.",
+    advice="Ask for fewer codes, or have whoever is responsible for the data review the cohort and release it.",
 )
 UNMEASURED = Verdict(
     level="fail",
@@ -38,12 +38,12 @@ UNMEASURED = Verdict(
 )
 PARTLY = Verdict(
     level="caution",
-    reason="Some attacks could not be run, because there are too few real patients: what they would find is not known.",
+    reason="Some attacks could not be run, because there are too few real patients: their outcome is not known.",
     advice="Evaluate against a data set with more patients, or share the cohort as carefully as their records.",
 )
 NO_COMPARISON = Verdict(
     level="caution",
-    reason="There are too few real patients to compare this cohort with: whether it is like them is not known.",
+    reason="There are too few real patients to compare this cohort with, so whether it resembles them is not known.",
     advice="Use a larger data set, or ask for a wider condition.",
 )
 
@@ -77,7 +77,7 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
             return NO_COMPARISON
         names = _listed([family.title.lower() for family in FAMILIES if family.name in judged])
         unknown = "" if "privacy" in judged else " Its privacy is not judged here."
-        return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.{unknown}", advice="")
+        return Verdict(level="good", reason=f"No concerns were found about this cohort in {names}.{unknown}", advice="")
     titles = {family.name: family.title for family in FAMILIES}
     decisive_ones = {titles[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
     reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())

@@ -111,12 +111,9 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 
 AIR = AttackMetric(
     name="air",
-    family="privacy",
     title="Inferring other codes (F1)",
     discloses=Discloses.AGGREGATE,
     facts={"known": Discloses.AGGREGATE},
-    direction="lower",
-    bounds=BOUNDS,
     meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "
     "from the most similar synthetic records (F1 score: 1 if all other codes are guessed and no wrong ones, 0 if none "
     "is).",

@@ -8,6 +8,7 @@ not from the training records. So the risk is the gain over the control, never t
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +132,9 @@ class NearestDistances:
 class AttackMetric(Metric):
     """A metric that attacks a cohort."""
 
+    family: str = "privacy"
+    direction: Literal["higher", "lower"] = "lower"
+    bounds: Bounds = (0.0, 1.0)
     facts: Mapping[str, Discloses] = field(default_factory=dict)  # numbers beside the figures, and what each discloses
     measure: Callable[[AttackSets, np.random.Generator], AttackResult]
 

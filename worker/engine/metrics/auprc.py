@@ -28,12 +28,9 @@ def limits(measured: Mapping[str, Measurement]) -> Limits:
 
 AUPRC = AreaMetric(
     name="auprc",
-    family="utility",
     title="Pointing out patients (AUPRC)",
     # that of a classifier that knows nothing is the share of patients with the disease
     discloses=Discloses.SHARE_OF_PATIENTS,
-    direction="higher",
-    bounds=(0.0, 1.0),
     meaning="How many of the patients whom a model trained on the synthetic records points out really have the "
     "disease, over all thresholds (1 is perfect; at random it is the share of patients who have the disease).",
     rule=by_shortfall(limits),

@@ -19,11 +19,8 @@ LIMITS = Limits(good=0.03, sure=0.06, fail=0.1)
 
 AUROC = AreaMetric(
     name="auroc",
-    family="utility",
     title="Ranking patients by risk (AUROC)",
     discloses=Discloses.AGGREGATE,
-    direction="higher",
-    bounds=(0.0, 1.0),
     meaning="How often a model trained on the synthetic records gives a real patient with the disease a higher risk "
     "than a real patient without it (0.5 is a coin toss, 1 is perfect).",
     rule=by_shortfall(lambda _: LIMITS),

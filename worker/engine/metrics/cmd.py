@@ -63,7 +63,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 
 CMD = CohortMetric(
     name="cmd",
-    family="fidelity",
     title="Links between codes",
     discloses=Discloses.AGGREGATE,
     direction="lower",
@@ -72,10 +71,10 @@ CMD = CohortMetric(
     "records (0 = not at all; two sets of real records differ too, by chance).",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=2.0, needs_contrast=True),
     words=Words(
-        good="Codes go together much more as in real records than as if each were drawn by itself.",
+        good="Codes occur together much as they do in real records, not as if each were drawn by itself.",
         caution="Links between codes are weaker or different in part: trust single codes more than combinations.",
-        fail="Codes go together little better than if each were drawn by itself.",
-        unsure="There are too few records to tell whether codes go together as they do in real ones.",
+        fail="Codes occur together hardly more realistically than if each were drawn by itself.",
+        unsure="There are too few records to tell whether codes occur together as they do in real ones.",
         advice="Train longer or on more records before studying which conditions occur together.",
     ),
     measure=measure,

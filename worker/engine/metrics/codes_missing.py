@@ -27,7 +27,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 
 CODES_MISSING = CohortMetric(
     name="codes_missing",
-    family="fidelity",
     title="Codes missing",
     discloses=Discloses.AGGREGATE,
     direction="lower",

@@ -68,12 +68,9 @@ def _is_in(cohort: list[bytes], real: Records) -> NDArray[np.bool_]:
 
 EXACT_MATCHES = AttackMetric(
     name="exact_matches",
-    family="privacy",
     title="Copies",
     discloses=Discloses.SINGLE_PATIENT,
     facts=dict.fromkeys(("identical_to_train", "identical_to_holdout"), Discloses.SINGLE_PATIENT),
-    direction="lower",
-    bounds=BOUNDS,
     meaning="The share of synthetic records identical to one of as many training records as there are holdout records; "
     "records with few codes coincide by chance, as the control shows. The gain is the share of the cohort that copies "
     "any training record, beyond chance.",

@@ -55,8 +55,8 @@ HELD_OUT_ELBO = Metric(
     "finds the record twice as likely.",
     rule=near_yardstick("independent", "lower", Limits(good=0.0, sure=1.0, fail=1.0)),
     words=Words(
-        good="The model finds unseen patients at least as likely as their separate codes are.",
-        caution="The model finds unseen patients slightly less likely than their separate codes are.",
+        good="Unseen patients surprise the model no more than their separate codes would.",
+        caution="Unseen patients surprise the model slightly more than their separate codes would.",
         fail="The model has not learned how codes go together: unseen patients surprise it more than unrelated codes "
         "would.",
         unsure="There are too few test records to tell whether the model has learned how codes go together.",

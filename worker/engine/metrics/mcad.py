@@ -42,7 +42,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 
 MCAD = CohortMetric(
     name="mcad",
-    family="fidelity",
     title="Codes per record",
     # a cohort whose records all have three codes shows how many patients have three
     discloses=Discloses.SHARE_OF_PATIENTS,

@@ -112,6 +112,7 @@ class Metric:
 class CohortMetric(Metric):
     """A metric that compares a cohort with real records: measure(cohort, test, train, rng)."""
 
+    family: str = "fidelity"
     measure: Callable[[Records, Records, Records, np.random.Generator], Measurement]
 
 
@@ -119,6 +120,7 @@ class CohortMetric(Metric):
 class SliceMetric(CohortMetric):
     """A metric that compares a conditioned cohort with half of the real records that satisfy the condition."""
 
+    family: str = "conditional"
     fewest: int = SMALLEST_SLICE  # unseen real records that must satisfy it
 
 

@@ -92,11 +92,8 @@ def _too_few() -> Roles:
 
 MIA_TPR_AT_FPR = AttackMetric(
     name="mia_tpr_at_fpr",
-    family="privacy",
     title="Membership, careful attacker",
     discloses=Discloses.SHARE_OF_PATIENTS,
-    direction="lower",
-    bounds=BOUNDS,
     meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "
     "as members (1 % is chance).",
     rule=by_gain(caution_above=0.005, fail_above=0.02, unsure_above=0.1),

@@ -75,11 +75,8 @@ def _score(near: list[NDArray[np.bool_]], ratio: float, left_out: int | None) ->
 
 MIR = AttackMetric(
     name="mir",
-    family="privacy",
     title="Membership, by nearly equal records (F1)",
     discloses=Discloses.SHARE_OF_PATIENTS,
-    direction="lower",
-    bounds=BOUNDS,
     meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among "
     "those the model learned from, by looking for a nearly equal synthetic record (F1 score: 1 if all training "
     "patients are recognised and nobody else, 0 if none is).",

@@ -91,12 +91,11 @@ def measure(
 
 MMD = CohortMetric(
     name="mmd",
-    family="fidelity",
     title="Whole records",
     discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
-    meaning="How easily whole synthetic records can be told from real ones by how alike they are (0 = not at all).",
+    meaning="How easily whole synthetic records can be told from real ones by their similarity (0 = not at all).",
     rule=between_yardsticks("lower", good_within=0.0001, fail_beyond=0.001),
     words=Words(
         good="Whole records are much closer to real ones than records with unrelated codes.",

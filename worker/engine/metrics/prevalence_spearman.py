@@ -51,7 +51,6 @@ def measure_rare(cohort: Records, test: Records, train: Records, rng: np.random.
 
 PREVALENCE_SPEARMAN = CohortMetric(
     name="prevalence_spearman",
-    family="fidelity",
     title="Order of codes, common to rare",
     discloses=Discloses.AGGREGATE,
     direction="higher",
@@ -62,7 +61,7 @@ PREVALENCE_SPEARMAN = CohortMetric(
     words=Words(
         good="Common codes are common and rare codes are rare, as in real records.",
         caution="The order of codes from common to rare is somewhat off.",
-        fail="Codes are common or rare in the wrong places.",
+        fail="Codes that should be common are rare, or the other way round.",
         unsure="There are too few records to tell whether common and rare codes come in the right order.",
         advice="Look at the codes that are off the most; train longer.",
     ),
@@ -71,7 +70,6 @@ PREVALENCE_SPEARMAN = CohortMetric(
 
 PREVALENCE_SPEARMAN_RARE = CohortMetric(
     name="prevalence_spearman_rare",
-    family="fidelity",
     title="The same among rare codes",
     discloses=Discloses.AGGREGATE,
     direction="higher",

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.engine.metrics.measurement import Metric
+from worker.engine.metrics.measurement import Bounds, Metric
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Curve:
 class AreaMetric(Metric):
     """An area under a curve of a classifier's scores."""
 
+    family: str = "utility"
+    direction: Literal["higher", "lower"] = "higher"
+    bounds: Bounds = (0.0, 1.0)
     area: Callable[[Curve], float]
     chance: Callable[[float], float]  # prevalence of the label -> what scores that know nothing give
 

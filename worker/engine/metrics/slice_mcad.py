@@ -7,7 +7,6 @@ from worker.engine.metrics.verdicts import between_yardsticks
 
 SLICE_MCAD = SliceMetric(
     name="slice_mcad",
-    family="conditional",
     title="Codes per record",
     discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",

@@ -33,7 +33,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 
 SLICE_PREVALENCE_L1 = SliceMetric(
     name="slice_prevalence_l1",
-    family="conditional",
     title="Frequencies of other codes",
     discloses=Discloses.FEW_UNKNOWNS,
     direction="lower",
@@ -43,7 +42,7 @@ SLICE_PREVALENCE_L1 = SliceMetric(
     rule=between_yardsticks("lower", good_within=0.1, fail_beyond=2.0, worse="unconditional"),
     words=Words(
         good="Other codes are about as common as in real patients with the condition.",
-        caution="Some codes that go with the condition come too often or too rarely.",
+        caution="Some codes that go with the condition are too common or too rare.",
         fail="Records look like ordinary patients with the asked code written in, not like patients with the "
         "condition.",
         unsure="There are too few patients with the condition to tell whether other codes are as common as in "
