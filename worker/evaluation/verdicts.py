@@ -27,8 +27,8 @@ TOO_FEW = Verdict(
 )
 NEAR_IDENTICAL = Verdict(
     level="fail",
-    reason="Many records of this cohort are identical, and hardly any real patient has such a record. Attacking the "
-    "cohort would reveal individual patients, so nothing is known about its privacy.",
+    reason="Many records of this cohort are identical, and hardly any real patient, if any, has such a record. "
+    "Attacking the cohort would reveal individual patients, so nothing is known about its privacy.",
     advice="Ask for fewer codes, or have whoever is responsible for the data review the cohort and release it.",
 )
 UNMEASURED = Verdict(

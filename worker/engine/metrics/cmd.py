@@ -71,7 +71,7 @@ CMD = CohortMetric(
     "records (0 = not at all; two sets of real records differ too, by chance).",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=2.0, needs_contrast=True),
     words=Words(
-        good="Codes occur together much as they do in real records, not as if each were drawn by itself.",
+        good="The way codes occur together is much closer to real records than to codes drawn one by one.",
         caution="Links between codes are weaker or different in part: trust single codes more than combinations.",
         fail="Codes occur together hardly more realistically than if each were drawn by itself.",
         unsure="There are too few records to tell whether codes occur together as they do in real ones.",

@@ -14,7 +14,7 @@ SLICE_CMD = SliceMetric(
     meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional", needs_contrast=True),
     words=Words(
-        good="Among patients with the condition, codes occur together much as they do in real ones, not as in "
+        good="Among patients with the condition, the way codes occur together is much closer to real ones than to "
         "ordinary patients.",
         caution="Among patients with the condition, some links between codes are weaker or different.",
         fail="Among patients with the condition, codes occur together no more realistically than in ordinary patients.",
