@@ -20,8 +20,7 @@ from ehr.reports import Asked, FamilyReport, Report
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, generator_named
 from worker.engine.population import simulated_population
-from worker.evaluation import Subject, report_on
-from worker.evaluation.measure import measurements
+from worker.evaluation import ReportPlan, Subject
 
 RECORDS = 25_000
 LEARNED = 5_000
@@ -97,14 +96,15 @@ def _sets(arguments: argparse.Namespace) -> tuple[Records, Records, Records, lis
 
 
 def _measured(name: str, subject: Subject) -> tuple[Report, float]:
-    total = measurements(subject)
+    plan = ReportPlan.of(subject, np.random.default_rng(0))
+    total = len(plan.steps)
     with progress_bar(f"{name} report") as advance, timed() as seconds:
 
         def watch(metric: str, done: int) -> None:
             console.print(f"{name}: {done:2d} of {total}, {metric}", highlight=False)
             advance(done, total)
 
-        report = report_on(subject, np.random.default_rng(0), watch)
+        report = plan.carry_out(watch)
     rows = [[metric, f"{took:.2f}"] for metric, took in sorted(report.seconds.items(), key=lambda item: -item[1])]
     show(f"{name} report, {len(subject.cohort):,} records: seconds per metric", ["metric", "seconds"], rows)
     return report, seconds[0]

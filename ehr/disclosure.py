@@ -1,6 +1,7 @@
 """No count of 1 to 10 real patients leaves the service, nor a total from which one could be solved for."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
@@ -8,6 +9,16 @@ from numpy.typing import NDArray
 
 SMALLEST_SHOWN = 11
 ROUNDED_TO = 20  # twice the largest count that is hidden
+
+
+class Discloses(StrEnum):
+    """What a figure gives away about real patients, which decides how it is shown. Whoever defines a figure declares
+    it: there is no default, so that nothing is shown because nobody has thought of it."""
+
+    AGGREGATE = "aggregate"  # made of so many counts that none can be solved for
+    SHARE_OF_PATIENTS = "share of patients"  # a share of real patients, or what can be turned into one
+    FEW_UNKNOWNS = "few unknowns"  # a sum over codes: a share of patients where hardly any code is free
+    SINGLE_PATIENT = "single patient"  # whether some patient has exactly a record, or how near the nearest one is
 
 
 def shown(count: int, total: int | None = None) -> int | None:

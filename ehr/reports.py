@@ -5,20 +5,38 @@ measured is absent with its reason, never 0 or NaN.
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 REPORT_VERSION = 2
 Level = Literal["good", "caution", "fail"]
-FAMILIES = ("fidelity", "utility", "conditional", "privacy", "slice_privacy")
 
 
-class Part(BaseModel):
+@dataclass(frozen=True)
+class Family:
+    """Metrics that answer one question about a cohort; `name` is the field of the report."""
+
+    name: str
+    title: str
+    question: str = ""
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("fidelity", "Fidelity", "is it like real data?"),
+    Family("utility", "Utility", "can one learn from it?"),
+    Family("conditional", "Condition", "is it what was asked for?"),
+    Family("privacy", "Privacy", "does it betray anyone?"),
+    Family("slice_privacy", "Privacy of patients with the condition"),
+)
+
+
+class ReportModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Verdict(Part):
+class Verdict(ReportModel):
     """How good it is, why, and what to do."""
 
     level: Level
@@ -26,7 +44,7 @@ class Verdict(Part):
     advice: str
 
 
-class Figure(Part):
+class Figure(ReportModel):
     """A value with its 95 % interval, or `absent` with the reason."""
 
     value: float | None = None
@@ -40,7 +58,7 @@ class Figure(Part):
 Figures = dict[str, Figure]
 
 
-class MetricReport(Part):
+class MetricReport(ReportModel):
     """A metric beside its yardsticks.
 
     `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records),
@@ -49,7 +67,7 @@ class MetricReport(Part):
     """
 
     name: str
-    title: str = Field("", description="short name for people")
+    title: str = Field("", description="short name for people; empty in older reports")
     label: str | None = Field(None, description="what is predicted, for utility")
     meaning: str
     direction: Literal["higher", "lower"] = Field(description="which way is better")
@@ -60,7 +78,7 @@ class MetricReport(Part):
     verdict: Verdict | None = Field(None, description="null if it could not be measured")
 
 
-class FamilyReport(Part):
+class FamilyReport(ReportModel):
     """All metrics of a family and what they say together."""
 
     verdict: Verdict | None = Field(None, description="null if nothing was measured and nothing depends on it")
@@ -69,7 +87,7 @@ class FamilyReport(Part):
     metrics: dict[str, MetricReport] = Field(default_factory=dict)
 
 
-class AugmentationReport(Part):
+class AugmentationReport(ReportModel):
     """A classifier for `label` after training on few real records, alone and with others added."""
 
     label: str
@@ -82,7 +100,7 @@ class AugmentationReport(Part):
     )
 
 
-class PrevalencePoint(Part):
+class PrevalencePoint(ReportModel):
     """The share of real and of synthetic records that have a code."""
 
     code: str
@@ -91,7 +109,7 @@ class PrevalencePoint(Part):
     rare: bool = Field(description="below the median of the real prevalences")
 
 
-class SizeBin(Part):
+class SizeBin(ReportModel):
     """The share of records with `first` to `last` codes."""
 
     first: int
@@ -100,7 +118,7 @@ class SizeBin(Part):
     synthetic: float
 
 
-class CorrelationPoint(Part):
+class CorrelationPoint(ReportModel):
     """How strongly two codes go together."""
 
     codes: tuple[str, str]
@@ -108,7 +126,7 @@ class CorrelationPoint(Part):
     synthetic: float
 
 
-class GuidedBar(Part):
+class GuidedBar(ReportModel):
     """How common a code is: in real records, in unconditional synthetic ones, and in the conditioned cohort."""
 
     code: str
@@ -119,7 +137,7 @@ class GuidedBar(Part):
     asked: bool = Field(description="the condition names it; then `real` is among all real records, else in the slice")
 
 
-class Pictures(Part):
+class Pictures(ReportModel):
     prevalence: list[PrevalencePoint] = Field(default_factory=list)
     codes_not_shown: int = Field(0, description="codes whose number of real patients may not be shown")
     sizes: list[SizeBin] = Field(default_factory=list)
@@ -127,14 +145,14 @@ class Pictures(Part):
     guided: list[GuidedBar] = Field(default_factory=list)
 
 
-class CodeRow(Part):
+class CodeRow(ReportModel):
     code: str
     description: str | None
     real: float | None = Field(description="share of real records; null where it may not be shown")
     synthetic: float
 
 
-class GroupRow(Part):
+class GroupRow(ReportModel):
     """Codes per 100 records of a chapter or category, over the codes whose numbers may be shown."""
 
     name: str
@@ -144,7 +162,7 @@ class GroupRow(Part):
     synthetic: float
 
 
-class DrillDown(Part):
+class DrillDown(ReportModel):
     chapters: list[GroupRow] = Field(default_factory=list)
     categories: list[GroupRow] = Field(default_factory=list, description="ICD codes cut to their category")
     most_off: list[CodeRow] = Field(default_factory=list, description="the twenty codes that are off the most")
@@ -152,7 +170,7 @@ class DrillDown(Part):
     missing_total: int = 0
 
 
-class Asked(Part):
+class Asked(ReportModel):
     """The condition of a conditioned cohort, as it was written."""
 
     all_of: list[str] = Field(default_factory=list)
@@ -161,7 +179,7 @@ class Asked(Part):
     support_in_training: int | None = Field(None, description="real training records, rounded; null if not to be shown")
 
 
-class AttainedTarget(Part):
+class AttainedTarget(ReportModel):
     """A share of the cohort that was asked for, and what came of it."""
 
     codes: list[str]
@@ -169,7 +187,7 @@ class AttainedTarget(Part):
     attained: float
 
 
-class Report(Part):
+class Report(ReportModel):
     """What is known about a cohort."""
 
     version: Literal[2] = 2
@@ -198,7 +216,7 @@ class Report(Part):
     @property
     def families(self) -> dict[str, FamilyReport]:
         """Those that this report has, by name."""
-        found = {name: getattr(self, name) for name in FAMILIES}
+        found = {family.name: getattr(self, family.name) for family in FAMILIES}
         return {name: family for name, family in found.items() if family is not None}
 
 

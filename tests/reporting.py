@@ -12,6 +12,7 @@ from ehr.reports import Asked, Report
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, generator_named
 from worker.engine.metrics import classifier
+from worker.engine.metrics.measurement import Measured, Plan
 from worker.engine.population import simulated_population
 from worker.evaluation import Subject, report_on
 
@@ -57,6 +58,11 @@ def perturbed(n: int, flips: int) -> Records:
     for row in x:
         row[rng.choice(x.shape[1], flips, replace=False)] ^= 1
     return Records.from_dense(x)
+
+
+def measured(plan: Plan[Measured]) -> dict[str, Measured]:
+    """Everything in the plan, by name."""
+    return {name: measure() for name, measure in plan}
 
 
 def subject(cohort: Records, **changes: Any) -> Subject:

@@ -8,11 +8,12 @@ from scipy.stats import bernoulli
 
 from ehr.conditions import Condition
 from ehr.records import Records
-from tests.reporting import real_sets, vocabulary
+from ehr.reports import Verdict
+from tests.reporting import measured, real_sets, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics import attainment, ess, held_out_elbo
-from worker.engine.metrics.conditional import SMALLEST_SLICE, conditional, with_bits_set
-from worker.engine.metrics.measurement import Measurement, Verdict
+from worker.engine.metrics.conditional import plan_conditional, with_bits_set
+from worker.engine.metrics.measurement import SMALLEST_SLICE, Measurement, Result
 from worker.engine.metrics.slice_prevalence_l1 import l1
 from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks, by_gain, excess, near_yardstick, worst
 
@@ -20,6 +21,10 @@ from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks,
 @pytest.fixture(scope="module")
 def diabetes() -> Condition:
     return Condition.of(len(vocabulary()), all_of=[vocabulary().positions["ICD10CM:E11"]])
+
+
+def conditional(cohort: Records, condition: Condition, real: Records, ordinary: Records | None) -> dict[str, Result]:
+    return measured(plan_conditional(cohort, condition, real, lambda: ordinary, np.random.default_rng(0), None))
 
 
 def test_wilson_is_the_solution_of_its_equation() -> None:
@@ -32,7 +37,7 @@ def test_wilson_is_the_solution_of_its_equation() -> None:
 def test_attainment_counts_records_that_satisfy_the_condition(diabetes: Condition) -> None:
     code = next(iter(diabetes.all_of))
     cohort = Records.from_sets([{code, 0}] * 30 + [{0}] * 10, len(vocabulary()))
-    result = conditional(cohort, diabetes, real_sets()["test"], None, np.random.default_rng(0))["attainment"]
+    result = conditional(cohort, diabetes, real_sets()["test"], None)["attainment"]
     assert result.measured["value"].value == 0.75
     assert result.verdict is not None and result.verdict.level == "caution"
 
@@ -57,7 +62,7 @@ def test_real_patients_with_the_condition_are_at_the_floor_and_written_in_codes_
     everyone = Records.concatenate([real["test"], real["holdout"]])
     assert diabetes.satisfied_by(everyone).sum() >= SMALLEST_SLICE
     ordinary = independent_records(real["train"].prevalence(), 2000, np.random.default_rng(1))
-    results = conditional(inside, diabetes, everyone, ordinary, np.random.default_rng(0))
+    results = conditional(inside, diabetes, everyone, ordinary)
     for name in ("slice_prevalence_l1", "slice_cmd", "slice_mcad"):
         value, floor, bad = (results[name].measured[role] for role in ("value", "floor", "unconditional"))
         assert value.low is not None and floor.high is not None and value.low <= floor.high, name
@@ -69,14 +74,14 @@ def test_real_patients_with_the_condition_are_at_the_floor_and_written_in_codes_
             assert bad.value is not None and floor.value is not None and bad.value > floor.value, name
             assert verdict.level == "good", name
     imposed = with_bits_set(ordinary, diabetes, everyone)
-    worse = conditional(imposed, diabetes, everyone, ordinary, np.random.default_rng(0))["slice_prevalence_l1"]
+    worse = conditional(imposed, diabetes, everyone, ordinary)["slice_prevalence_l1"]
     assert worse.verdict is not None and worse.verdict.level == "fail"
 
 
 def test_a_small_slice_is_absent_and_its_size_is_not_told(diabetes: Condition) -> None:
     real = real_sets()
     few = real["test"].take(np.flatnonzero(diabetes.satisfied_by(real["test"]))[:7])
-    results = conditional(real["train"], diabetes, few, None, np.random.default_rng(0))
+    results = conditional(real["train"], diabetes, few, None)
     for name in ("slice_cmd", "slice_mcad", "slice_prevalence_l1"):
         assert results[name].measured["value"].absent is not None
         assert "7" not in (results[name].measured["value"].absent or "")
@@ -157,5 +162,8 @@ def test_the_excess_has_the_noise_of_both() -> None:
 
 
 def test_the_worst_verdict_decides() -> None:
-    verdicts = [Verdict("good", "a", ""), None, Verdict("fail", "b", ""), Verdict("fail", "c", "")]
+    verdicts = [
+        None if level is None else Verdict(level=level, reason=reason, advice="")
+        for level, reason in (("good", "a"), (None, ""), ("fail", "b"), ("fail", "c"))
+    ]
     assert worst(verdicts) == verdicts[2] and worst([None]) is None

@@ -7,10 +7,11 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import f1_score, roc_curve
 
 from ehr.records import Records
-from tests.reporting import copies, perturbed, real_sets, some_copies
+from tests.reporting import copies, measured, perturbed, real_sets, some_copies
 from worker.engine.metrics import air, attacks, dcr, exact_matches, mia_tpr_at_fpr, mir, nearest, nndr
 from worker.engine.metrics.attacks import AttackResult, AttackSets
-from worker.engine.metrics.privacy import PRIVACY, attack, privacy_verdict
+from worker.engine.metrics.privacy import PRIVACY, plan_attacks
+from worker.evaluation.verdicts import attacks_verdict
 
 
 def some(n: int, seed: int, n_codes: int = 40, p: float = 0.15) -> NDArray[np.uint8]:
@@ -24,7 +25,7 @@ def sets_of(cohort: int = 90, train: int = 120, holdout: int = 80, control: int 
 
 def attacked(cohort: Records) -> dict[str, AttackResult]:
     real = real_sets()
-    return attack(cohort, real["train"], real["holdout"], real["test"], np.random.default_rng(1))
+    return measured(plan_attacks(cohort, real["train"], real["holdout"], real["test"], np.random.default_rng(1)))
 
 
 # --- against independent computations ---
@@ -97,7 +98,7 @@ def test_air_is_brute_force() -> None:
 
 def test_dcr_and_nndr_are_brute_force() -> None:
     sets = sets_of(cohort=100, train=80, holdout=80, control=100)
-    near = sets.closeness
+    near = sets.nearest_distances
     rows, train, holdout = (each.to_dense() for each in (sets.cohort, sets.train, sets.holdout))
     for statistic, at in ((dcr.distances, lambda d: d[:, 0]), (nndr.ratios, lambda d: np.sqrt(_ratio(d)))):
         to = [at(np.sort(cdist(rows, base, "cityblock"), axis=1)) for base in (train, holdout)]
@@ -120,7 +121,7 @@ def test_exact_matches_are_counted_one_by_one() -> None:
     assert result.roles.attack.value == pytest.approx(0.3)
     assert result.roles.control.value == pytest.approx(0.1)
     assert result.roles.gain.value == pytest.approx(0.2)
-    assert result.known == {"identical_to_train": 30, "identical_to_holdout": 10}
+    assert result.facts == {"identical_to_train": 30, "identical_to_holdout": 10}
 
 
 def test_copies_count_whatever_part_of_train_they_come_from() -> None:
@@ -138,12 +139,11 @@ def test_copies_count_whatever_part_of_train_they_come_from() -> None:
 
 def test_too_few_records_are_a_reason_and_no_verdict_but_fail() -> None:
     real = real_sets()
-    results = attack(
-        real["others"], real["train"], real["holdout"].take(np.arange(20)), real["test"], np.random.default_rng(0)
-    )
+    few = real["holdout"].take(np.arange(20))
+    results = measured(plan_attacks(real["others"], real["train"], few, real["test"], np.random.default_rng(0)))
     assert all(result.roles.gain.absent and "holdout" in result.roles.gain.absent for result in results.values())
     assert not any("20" in (result.roles.gain.absent or "") for result in results.values())  # how few is not told
-    assert privacy_verdict(results).level == "fail"
+    assert attacks_verdict(results.values()).level == "fail"
 
 
 def test_every_attack_has_its_words_and_bounds() -> None:
@@ -173,7 +173,7 @@ def test_what_is_measured_on_a_sample_says_so() -> None:
 
 def test_records_of_other_people_pass() -> None:
     results = attacked(real_sets()["others"])
-    assert privacy_verdict(results).level == "good", {n: r.verdict for n, r in results.items()}
+    assert attacks_verdict(results.values()).level == "good", {n: r.verdict for n, r in results.items()}
     for result in results.values():
         for roles in (result.roles, *result.variants.values()):
             assert roles.gain.low is not None and roles.gain.high is not None
@@ -185,12 +185,12 @@ def test_copies_of_training_records_fail_on_every_attack_that_looks_for_them() -
     for name in ("mir", "mia_tpr_at_fpr", "air", "exact_matches"):
         verdict = results[name].verdict
         assert verdict is not None and verdict.level == "fail", name
-    assert privacy_verdict(results).level == "fail"
+    assert attacks_verdict(results.values()).level == "fail"
 
 
 def test_copies_of_one_training_record_in_twenty_are_caught() -> None:
     results = attacked(some_copies(2000, 0.05))
-    assert privacy_verdict(results).level == "fail"
+    assert attacks_verdict(results.values()).level == "fail"
     membership = results["mia_tpr_at_fpr"].verdict
     assert membership is not None and membership.level == "fail"
 
@@ -202,7 +202,7 @@ def test_perturbed_records_pass_the_distance_checks_and_are_caught_by_the_member
         assert verdict is not None and verdict.level == "good", name
     membership = results["mia_tpr_at_fpr"].verdict
     assert membership is not None and membership.level == "fail"
-    assert privacy_verdict(results).level == "fail"
+    assert attacks_verdict(results.values()).level == "fail"
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:

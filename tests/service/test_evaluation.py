@@ -1,5 +1,6 @@
 """From a cohort to its report: what is measured, what is told, and what withholds a cohort."""
 
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -13,10 +14,11 @@ from ehr.reports import Asked, Report, report_schema
 from ehr.vocabulary import Vocabulary
 from tests.reporting import copies, real_sets, small_report, subject, vocabulary
 from worker.engine.metrics import FIDELITY
+from worker.engine.metrics.attacks import AttackResult
 from worker.engine.metrics.privacy import PRIVACY
 from worker.engine.metrics.utility import NO_MORE_REAL
-from worker.evaluation import labels_in, measure, report_on
-from worker.evaluation.measure import GUIDED, UNGUIDED, measurements
+from worker.evaluation import ReportPlan, labels_in, privacy, report_on
+from worker.evaluation.utility import GUIDED, UNGUIDED
 from worker.evaluation.verdicts import overall_verdict, privacy_verdict
 from worker.tasks.evaluate import translated
 
@@ -107,12 +109,13 @@ def test_records_of_other_people_pass_as_a_whole() -> None:
 
 
 def test_a_crash_of_the_attacks_is_a_failed_privacy_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
+    def crash(*_: object) -> AttackResult:
         raise KeyError("a patient's code")
 
-    monkeypatch.setattr(measure, "attack", crash)
+    crashing = replace(PRIVACY[2], measure=crash)
+    monkeypatch.setattr("worker.engine.metrics.privacy.PRIVACY", (*PRIVACY[:2], crashing, *PRIVACY[3:]))
     report = report_on(subject(real_sets()["others"], **no_utility()), np.random.default_rng(0))
-    assert report.privacy.verdict is not None and report.privacy.verdict.level == "fail"
+    assert report.privacy.verdict is not None and report.privacy.verdict.level == "fail" and not report.privacy.metrics
     assert report.privacy.absent == "an unexpected KeyError"  # and not its words, which may quote data
     assert report.fidelity.metrics
 
@@ -130,7 +133,7 @@ def test_data_that_must_not_be_attacked_is_not(monkeypatch: pytest.MonkeyPatch) 
     def never(*_: object) -> None:
         raise AssertionError("attacked")
 
-    monkeypatch.setattr(measure, "attack", never)
+    monkeypatch.setattr(privacy, "plan_attacks", never)
     for changes, level in (({"attack": False}, "caution"), ({"own_data": False}, None)):
         report = report_on(subject(real_sets()["others"], **no_utility(), **changes), np.random.default_rng(0))
         assert report.privacy.absent is not None and not report.privacy.metrics
@@ -169,9 +172,10 @@ def test_without_test_records_what_needs_them_is_absent_with_its_reason() -> Non
 def test_progress_counts_to_the_announced_number() -> None:
     told: list[tuple[str, int]] = []
     made = subject(real_sets()["others"], **no_utility(labels=["ICD10CM:E84"]))  # too rare to be learned
-    report_on(made, np.random.default_rng(0), lambda name, done: told.append((name, done)))
+    plan = ReportPlan.of(made, np.random.default_rng(0))
+    plan.carry_out(lambda name, done: told.append((name, done)))
     assert [done for _, done in told] == list(range(len(told)))
-    assert len(told) == measurements(made) + 1  # the pictures come after
+    assert [name for name, _ in told] == [*(name for name, _ in plan.steps), "pictures"]  # which come after
 
 
 def test_a_report_is_a_function_of_its_seed() -> None:

@@ -18,8 +18,8 @@ from ehr.vocabulary import Vocabulary
 from tests.reporting import DIABETES, IDS, real_sets, small_report, subject, vocabulary
 from worker.engine.metrics.measurement import CUT_TO_SIZE
 from worker.evaluation import Subject, report_on
-from worker.evaluation.disclosure import NOT_TOLD, rounded, rounding_step
-from worker.evaluation.near_identical import too_alike
+from worker.evaluation.disclosure import NOT_SHOWN, rounded_figure, rounding_step
+from worker.evaluation.near_identical import near_identical
 from worker.evaluation.pictures import RealCounts, drill_down, pictures
 
 SMALL = set(range(1, 11))
@@ -59,10 +59,10 @@ def test_merged_bins_hold_everyone_and_none_is_small(counts: list[int]) -> None:
 def test_rounded_shares_do_not_tell_small_numbers_of_patients(n: int, data: st.DataObject) -> None:
     """Every rounded share stands for many possible numbers of patients, and no number from 1 to 10 is among few."""
     step = rounding_step(n)
-    told = data.draw(st.integers(0, 10))
-    value = rounded(Figure(value=told / n, low=0.0, high=1.0), step).value
-    alike = [k for k in range(30) if rounded(Figure(value=k / n, low=0.0, high=1.0), step).value == value]
-    assert len(alike) >= 5 and told in alike
+    count = data.draw(st.integers(0, 10))
+    value = rounded_figure(Figure(value=count / n, low=0.0, high=1.0), step).value
+    same = [k for k in range(30) if rounded_figure(Figure(value=k / n, low=0.0, high=1.0), step).value == value]
+    assert len(same) >= 5 and count in same
 
 
 def _numbers(body: Any, path: str = "") -> list[tuple[str, float]]:
@@ -160,8 +160,8 @@ def test_a_cohort_of_one_record_does_not_tell_whether_a_patient_has_it() -> None
         told.append((report.privacy, report.slice_privacy))
     assert told[0] == told[1] == told[2] and told[0][0].verdict is not None and told[0][0].verdict.level == "fail"
     common = Records.concatenate([real_sets()["train"], *[one] * 11])
-    assert not too_alike(Records.concatenate([one] * 200), common)  # what many patients have betrays nobody
-    assert not too_alike(Records.concatenate([one] * 10), real_sets()["train"])
+    assert not near_identical(Records.concatenate([one] * 200), common)  # what many patients have betrays nobody
+    assert not near_identical(Records.concatenate([one] * 10), real_sets()["train"])
 
 
 def test_with_chosen_codes_nothing_is_told_of_single_patients() -> None:
@@ -169,7 +169,7 @@ def test_with_chosen_codes_nothing_is_told_of_single_patients() -> None:
     assert chosen.slice_privacy is not None
     for family in (chosen.privacy, chosen.slice_privacy):
         copies, closest = (family.metrics[name] for name in ("exact_matches", "dcr"))
-        assert all(figure.value is None and figure.absent == NOT_TOLD for figure in copies.figures.values())
+        assert all(figure.value is None and figure.absent == NOT_SHOWN for figure in copies.figures.values())
         assert copies.facts == closest.facts == {} and copies.verdict is not None
         assert family.metrics["air"].facts  # how much the attacker knows is nobody's record
     assert free.privacy.metrics["exact_matches"].facts and free.privacy.metrics["dcr"].facts

@@ -16,7 +16,7 @@ from ehr.conditions import Condition
 from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
-from worker.engine.metrics.conditional import SMALLEST_SLICE
+from worker.engine.metrics.measurement import SMALLEST_SLICE
 from worker.evaluation.pictures import RealCounts, pictures
 
 N = 5

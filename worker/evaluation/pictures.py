@@ -22,6 +22,8 @@ from ehr.reports import (
 )
 from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.cmd import co_occurrence, correlation
+from worker.engine.metrics.measurement import SMALLEST_SLICE
+from worker.evaluation.subject import Subject
 
 MOST_OFF = 20
 MOST_MISSING = 100
@@ -35,9 +37,9 @@ COMPANIONS = 10
 class RealCounts:
     """How many records of nested real sets have each code, the set the cohort is compared with first.
 
-    What is told of a slice is made of counts in multiples of `step`. There is a slice for every condition anyone thinks
-    of, and exact counts of two that differ by a few patients would tell how many of those have a code. The test split
-    is always the same: its counts are told as they are.
+    What is shown of a slice is made of counts in multiples of `step`. There is a slice for every condition anyone
+    thinks of, and exact counts of two that differ by a few patients would reveal how many of those have a code. The
+    test split is always the same: its counts are shown as they are.
     """
 
     counts: tuple[NDArray[np.int64], ...]
@@ -69,16 +71,32 @@ class RealCounts:
         """How many patients a cell of two codes must have; rounding must not change what it says by much."""
         return SMALLEST_SHOWN if self.step == 1 else 3 * self.step
 
-    def told(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def public(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         return to_step(counts, self.step)
 
     def share(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Numbers of patients as shares of the records compared with."""
-        return np.asarray(self.told(counts) / max(self.total, 1))
+        return np.asarray(self.public(counts) / max(self.total, 1))
 
     @property
     def total(self) -> int:
-        return int(self.told(np.array(self.totals[0])))
+        return int(self.public(np.array(self.totals[0])))
+
+
+def pictures_and_tables(subject: Subject, unconditional: Records | None) -> tuple[Pictures, DrillDown]:
+    """Pictures and tables, against the slice where the cohort is conditioned and the slice is large enough."""
+    synth, real = subject.inside(subject.cohort), subject.inside(subject.test)
+    everyone = RealCounts.of(subject.test, subject.everyone)
+    if subject.condition is None:
+        images = pictures(synth, real, everyone, subject.vocabulary)
+        return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
+    inside, images, tables = None, Pictures(), DrillDown()
+    if len(real) >= SMALLEST_SLICE:
+        inside = RealCounts.of_slice(real, subject.test, subject.everyone)
+        images = pictures(synth, real, inside, subject.vocabulary)
+        tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
+    bars = guided_bars(subject.cohort, subject.condition, everyone, inside, unconditional, subject.vocabulary)
+    return images.model_copy(update={"guided": bars}), tables
 
 
 def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> Pictures:
@@ -187,8 +205,8 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
         return []
     of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
     together = of_real.astype(np.int64)
-    told = counts.told(together).astype(np.float64)
-    rho = [correlation(told, counts.total).clip(-1, 1), correlation(of_synth, len(synth))]
+    public = counts.public(together).astype(np.float64)
+    rho = [correlation(public, counts.total).clip(-1, 1), correlation(of_synth, len(synth))]
     a, b = np.triu_indices(len(common), 1)
     both, n = together[a, b], together.diagonal()
     cells = (both, n[a] - both, n[b] - both, len(real) - n[a] - n[b] + both)

@@ -14,7 +14,9 @@ from ehr.vocabulary import Vocabulary
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 from worker.evaluation.labels import labels_in
+from worker.evaluation.near_identical import near_identical
 
+CUT = "; the larger side is cut to the size of the smaller one"
 Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)
 
 
@@ -51,6 +53,11 @@ class Subject:
     def codes_chosen(self) -> bool:
         """Whether whoever made the cohort had a say in which codes its records have."""
         return self.condition is not None or bool(self.targets)
+
+    @cached_property
+    def near_identical(self) -> bool:
+        """Whether many of the cohort's records are one that hardly any real patient has."""
+        return near_identical(self.cohort, self.everyone)
 
     def inside(self, records: Records) -> Records:
         """The records that satisfy the condition; all if there is none."""

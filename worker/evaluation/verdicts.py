@@ -1,27 +1,23 @@
 """What the metrics of a family say together, and what the families say about the cohort."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from ehr.reports import FamilyReport, Level, MetricReport, Verdict
+from ehr.reports import FAMILIES, FamilyReport, MetricReport, Verdict
+from worker.engine.metrics.attacks import AttackResult
+from worker.engine.metrics.verdicts import worst
 
-LEVELS: tuple[Level, ...] = ("good", "caution", "fail")
-TITLES = {
-    "fidelity": "Fidelity",
-    "utility": "Utility",
-    "conditional": "Condition",
-    "privacy": "Privacy",
-    "slice_privacy": "Privacy of patients with the condition",
-}
+Judged = MetricReport | AttackResult
+
 CRASHED = Verdict(
     level="fail",
     reason="The privacy evaluation crashed, so nothing is known about the privacy of this cohort.",
-    advice="Evaluate again. If it crashes again, the worker's log has the place; do not share the cohort meanwhile.",
+    advice="Evaluate again. If it crashes again, the worker's log shows where; do not share the cohort until then.",
 )
 
 FORBIDDEN = Verdict(
     level="caution",
     reason="The terms of this data forbid the attacks that would measure privacy, so nothing is known about it.",
-    advice="Someone who answers for the data has to decide whether the cohort may leave.",
+    advice="Whoever is responsible for the data must decide whether the cohort may be shared.",
 )
 TOO_FEW = Verdict(
     level="caution",
@@ -29,37 +25,40 @@ TOO_FEW = Verdict(
     "is not known.",
     advice="Share it as carefully as their records, or ask for a wider condition.",
 )
-TOO_ALIKE = Verdict(
+NEAR_IDENTICAL = Verdict(
     level="fail",
-    reason="Many records of this cohort are one and the same, which hardly any real patient has or none: attacking it "
-    "would tell about single patients, so that nothing is known about its privacy.",
-    advice="Ask for fewer codes, or have someone who answers for the data look at the cohort and release it.",
+    reason="Many records of this cohort are identical, and hardly any real patient, if any, has such a record. "
+    "Attacking the cohort would reveal individual patients, so nothing is known about its privacy.",
+    advice="Ask for fewer codes, or have whoever is responsible for the data review the cohort and release it.",
+)
+UNMEASURED = Verdict(
+    level="fail",
+    reason="No attack could be run, so nothing is known about the privacy of this cohort.",
+    advice="Use a data set with more patients, or with a larger holdout and test share, and evaluate again.",
 )
 PARTLY = Verdict(
     level="caution",
-    reason="Some attacks could not be run, because there are too few real patients: what they would find is not known.",
+    reason="Some attacks could not be run, because there are too few real patients: their outcome is not known.",
     advice="Evaluate against a data set with more patients, or share the cohort as carefully as their records.",
 )
 NO_COMPARISON = Verdict(
     level="caution",
-    reason="There are too few real patients to compare this cohort with: whether it is like them is not known.",
+    reason="There are too few real patients to compare this cohort with, so whether it resembles them is not known.",
     advice="Use a larger data set, or ask for a wider condition.",
 )
 
 
-def worst_of(verdicts: Iterable[Verdict | None]) -> Verdict | None:
-    """The worst; of several equally bad ones the first."""
-    found = [verdict for verdict in verdicts if verdict is not None]
-    return max(found, key=lambda verdict: LEVELS.index(verdict.level), default=None)
-
-
-def family_verdict(metrics: Iterable[MetricReport]) -> Verdict | None:
+def family_verdict(metrics: Iterable[Judged]) -> Verdict | None:
     """The worst metric decides; None if none could be measured."""
     found = [metric.verdict for metric in metrics if metric.verdict is not None]
-    decisive = worst_of(found)
-    if decisive is None or decisive.level == "good":
-        return decisive if decisive is None else _good(found)
-    return decisive
+    decisive = worst(found)
+    return _good(found) if decisive is not None and decisive.level == "good" else decisive
+
+
+def attacks_verdict(attacks: Collection[Judged]) -> Verdict:
+    """The same for attacks: what could not be run is no good news."""
+    verdict = family_verdict(attacks) or UNMEASURED
+    return PARTLY if verdict.level == "good" and any(each.verdict is None for each in attacks) else verdict
 
 
 def _good(found: list[Verdict]) -> Verdict:
@@ -71,15 +70,16 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
     judged = {name: family.verdict for name, family in families.items() if family.verdict is not None}
     if not judged:
         return Verdict(level="caution", reason="Nothing could be measured.", advice="Use a larger data set.")
-    decisive = worst_of(judged.values())
+    decisive = worst(judged.values())
     assert decisive is not None
     if decisive.level == "good":
         if "fidelity" not in judged:  # that all records meet the condition does not make them like real ones
             return NO_COMPARISON
-        names = _listed([TITLES[name].lower() for name in TITLES if name in judged])
+        names = _listed([family.title.lower() for family in FAMILIES if family.name in judged])
         unknown = "" if "privacy" in judged else " Its privacy is not judged here."
-        return Verdict(level="good", reason=f"Nothing speaks against this cohort in {names}.{unknown}", advice="")
-    decisive_ones = {TITLES[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
+        return Verdict(level="good", reason=f"No concerns were found about this cohort in {names}.{unknown}", advice="")
+    titles = {family.name: family.title for family in FAMILIES}
+    decisive_ones = {titles[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
     reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())
     advice = " ".join(dict.fromkeys(verdict.advice for verdict in decisive_ones.values()))
     return Verdict(level=decisive.level, reason=reason, advice=advice)
@@ -91,4 +91,4 @@ def _listed(names: list[str]) -> str:
 
 def privacy_verdict(families: Mapping[str, FamilyReport]) -> Verdict | None:
     """The worse of the attacks on everyone and on the slice; None if the cohort was not to be attacked."""
-    return worst_of(families[name].verdict for name in ("privacy", "slice_privacy") if name in families)
+    return worst(families[name].verdict for name in ("privacy", "slice_privacy") if name in families)

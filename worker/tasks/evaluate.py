@@ -7,6 +7,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from ehr.conditions import AskedCondition
+from ehr.disclosure import rounded
 from ehr.errors import DataError, NotFoundError
 from ehr.records import Records
 from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
@@ -17,8 +18,7 @@ from model_store.repositories import CohortRepository, DatasetRepository, Report
 from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
-from worker.evaluation import Subject, report_on
-from worker.evaluation.measure import measurements, support_in_training
+from worker.evaluation import ReportPlan, Subject
 from worker.evaluation.verdicts import privacy_verdict
 from worker.execution import JobRun, Outcome
 from worker.tasks.loading import dataset_of, model_of, plain
@@ -30,13 +30,14 @@ def evaluate(run: JobRun) -> Outcome:
     run.progress.step("load", maximum=1)
     subject = _subject(run, payload)
     run.check()
-    run.progress.step("measure", measurements(subject), unit="measurements")
+    plan = ReportPlan.of(subject, np.random.default_rng(payload.seed))
+    run.progress.step("measure", len(plan.steps), unit="measurements")
 
     def watch(metric: str, done: int) -> None:
         run.check()
         run.progress.advance(done, metric=metric)
 
-    report = report_on(subject, np.random.default_rng(payload.seed), watch)
+    report = plan.carry_out(watch)
     run.progress.step("store", maximum=1)
     privacy = privacy_verdict(report.families)
     forbidden = subject.own_data and not subject.attack
@@ -70,10 +71,12 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     synth = joined(iter_blocks(run.runtime.store, manifest), len(manifest["vocabulary"]))
     synth, left_out = translated(synth, Vocabulary(tuple(manifest["vocabulary"])), dataset.vocabulary)
     asked = AskedCondition.model_validate(manifest["request"].get("conditions") or {})
-    condition, told = None, None
+    condition, reported = None, None
     if not asked.is_empty:
         condition = dataset.vocabulary.resolve(asked)
-        told = Asked(**asked.model_dump(), support_in_training=support_in_training(condition, train))
+        # rounded: reports on nested conditions exist too
+        support = rounded(int(condition.satisfied_by(train).sum()), len(train))
+        reported = Asked(**asked.model_dump(), support_in_training=support)
     return Subject(
         cohort=synth,
         vocabulary=dataset.vocabulary,
@@ -86,7 +89,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
             "model_id": cohort.model_id,
             "dataset_id": payload.dataset_id or cohort.dataset_id,
         },
-        asked=told,
+        asked=reported,
         condition=condition,
         targets=_attained(manifest, dataset.vocabulary, synth),
         generator=_generator(run, cohort) if own_data else None,
@@ -100,12 +103,12 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
 
 def _attained(manifest: dict[str, Any], vocabulary: Vocabulary, synth: Records) -> list[AttainedTarget]:
     """The share that was asked for and the share that has one of the codes, for each target."""
-    told = []
+    targets = []
     for target in manifest["request"].get("targets") or []:
         having = synth.having_any(vocabulary.matching_any(target["codes"]))
         attained = float(having.mean()) if len(having) else 0.0
-        told.append(AttainedTarget(codes=target["codes"], asked=target["share"], attained=attained))
-    return told
+        targets.append(AttainedTarget(codes=target["codes"], asked=target["share"], attained=attained))
+    return targets
 
 
 def _is_own(cohort: Cohort, manifest: dict[str, Any], dataset: StoredDataset, payload: EvaluatePayload) -> bool:

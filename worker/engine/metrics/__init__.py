@@ -1,6 +1,7 @@
 """Metrics: a new one is one file here and one entry in its family's tuple."""
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.cmd import CMD
 from worker.engine.metrics.codes_missing import CODES_MISSING
 from worker.engine.metrics.mcad import MCAD
-from worker.engine.metrics.measurement import CUT_TO_SIZE, CohortMetric, Measurement, Metric, Result
+from worker.engine.metrics.measurement import CUT_TO_SIZE, CohortMetric, Measurement, Plan, Result
 from worker.engine.metrics.mmd import MMD
 from worker.engine.metrics.prevalence_spearman import PREVALENCE_SPEARMAN, PREVALENCE_SPEARMAN_RARE
 
-__all__ = ["FIDELITY", "CohortMetric", "Measurement", "Metric", "Progress", "Result", "fidelity", "fidelity_metric"]
+__all__ = ["FIDELITY", "CohortMetric", "Measurement", "Result", "fidelity", "fidelity_metric", "plan_fidelity"]
 
 FIDELITY: tuple[CohortMetric, ...] = (
     PREVALENCE_SPEARMAN,
@@ -25,8 +26,6 @@ FIDELITY: tuple[CohortMetric, ...] = (
     MMD,
     MCAD,
 )
-
-Progress = Callable[[str, int, int], None]  # (name of the metric, measurements done, measurements in all)
 
 
 def fidelity_metric(name: str) -> CohortMetric:
@@ -43,10 +42,22 @@ def fidelity(
     test: Records,
     train: Records,
     rng: np.random.Generator,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
     names: Sequence[str] | None = None,
 ) -> dict[str, Result]:
-    """Every fidelity metric (or those in `names`) of `synth` against `test`, each beside its two yardsticks.
+    """Every fidelity metric (or those in `names`) of `synth` against `test`, each beside its two yardsticks."""
+    plan = plan_fidelity(synth, test, train, rng, names)
+    results: dict[str, Result] = {}
+    for name, measure in plan:
+        results[name] = measure()
+        progress(name, len(results), len(plan))
+    return results
+
+
+def plan_fidelity(
+    synth: Records, test: Records, train: Records, rng: np.random.Generator, names: Sequence[str] | None = None
+) -> Plan[Result]:
+    """The measurements of `fidelity`.
 
     All three cohorts have one size, because distances shrink with more records and only values at one size can be
     compared: where there are fewer training records than synthetic ones, a random part of these is measured.
@@ -58,21 +69,21 @@ def fidelity(
     chosen = FIDELITY if names is None else [fidelity_metric(name) for name in names]
     floor_rng, independent_rng, *metric_rngs = rng.spawn(2 + len(FIDELITY))
     size = min(len(synth), len(train))
-    cohorts = {
-        "value": sampled(synth, size, floor_rng),
-        "floor": train.take(floor_rng.choice(len(train), size, replace=False)) if size else train.take([]),
-        "independent": independent_records(train.prevalence(), size, independent_rng),
-    }
-    # a stream per metric in the order of FIDELITY: a metric asked for alone gives the number it has in the full report
-    streams = {metric.name: stream for metric, stream in zip(FIDELITY, metric_rngs, strict=True)}
-    results: dict[str, Result] = {}
-    for metric in chosen:
-        measured: dict[str, Measurement] = {}
-        for role, cohort in cohorts.items():
-            measured[role] = metric.measure(cohort, test, train, streams[metric.name])
-            if progress is not None:
-                progress(metric.name, len(results) * len(cohorts) + len(measured), len(chosen) * len(cohorts))
+
+    @cache
+    def cohorts() -> dict[str, Records]:
+        return {
+            "value": sampled(synth, size, floor_rng),
+            "floor": train.take(floor_rng.choice(len(train), size, replace=False)) if size else train.take([]),
+            "independent": independent_records(train.prevalence(), size, independent_rng),
+        }
+
+    def measure(metric: CohortMetric, stream: np.random.Generator) -> Result:
+        measured = {role: metric.measure(cohort, test, train, stream) for role, cohort in cohorts().items()}
         if size < len(synth):
             measured = {role: each.noting(CUT_TO_SIZE) for role, each in measured.items()}
-        results[metric.name] = Result(metric, **measured)
-    return results
+        return Result(metric, measured)
+
+    # a stream per metric in the order of FIDELITY: a metric asked for alone gives the number it has in the full report
+    streams = {metric.name: stream for metric, stream in zip(FIDELITY, metric_rngs, strict=True)}
+    return [(metric.name, partial(measure, metric, streams[metric.name])) for metric in chosen]

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
@@ -110,17 +111,16 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 
 AIR = AttackMetric(
     name="air",
-    family="privacy",
-    direction="lower",
-    bounds=BOUNDS,
+    title="Inferring other codes (F1)",
+    discloses=Discloses.AGGREGATE,
+    facts={"known": Discloses.AGGREGATE},
     meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "
     "from the most similar synthetic records (F1 score: 1 if all other codes are guessed and no wrong ones, 0 if none "
     "is).",
     rule=by_gain(caution_above=0.01, fail_above=0.05, unsure_above=0.2),
     words=Words(
         good="An attacker who knows {known} of a patient's codes learns nothing more from this cohort than from data "
-        "about "
-        "other people.",
+        "about other people.",
         caution="An attacker who knows {known} of a patient's codes may learn a little more from this cohort than from "
         "data about other people.",
         fail="An attacker who knows {known} of a patient's codes learns other diagnoses of that patient from this "

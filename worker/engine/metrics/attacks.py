@@ -8,14 +8,17 @@ not from the training records. So the risk is the gain over the control, never t
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
+from ehr.errors import ConfigError
 from ehr.records import Records
-from worker.engine.metrics.groups import CONFIDENCE, split
-from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric, Verdict
+from ehr.reports import Verdict
+from worker.engine.metrics.jackknife import CONFIDENCE, random_groups
+from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric
 from worker.engine.metrics.nearest import nearest_in_groups
 from worker.engine.metrics.verdicts import worst
 
@@ -53,16 +56,20 @@ class Roles:
 class AttackResult:
     """An attack as it was run, and the same attack in other settings (`variants`)."""
 
-    metric: Metric
+    metric: "AttackMetric"
     roles: Roles
     variants: Mapping[str, Roles] = field(default_factory=dict)
-    known: Mapping[str, Any] = field(default_factory=dict)  # numbers for the sentences and the tables
+    facts: Mapping[str, float] = field(default_factory=dict)  # numbers for the sentences and the tables
+
+    def __post_init__(self) -> None:
+        if undeclared := self.facts.keys() - self.metric.facts.keys():
+            raise ConfigError(f"{self.metric.name!r} must declare what {', '.join(sorted(undeclared))} discloses")
 
     @property
     def verdict(self) -> Verdict | None:
         """The worst of the attack and its variants."""
         ways = (self.roles, *self.variants.values())
-        return worst(self.metric.verdict(roles.by_name(), self.known) for roles in ways)
+        return worst(self.metric.verdict(roles.by_name(), self.facts) for roles in ways)
 
 
 class AttackSets:
@@ -96,13 +103,13 @@ class AttackSets:
         return CUT_TO_SIZE  # without the number: that of a slice is a number of patients
 
     @cached_property
-    def closeness(self) -> "Closeness":
+    def nearest_distances(self) -> "NearestDistances":
         """Distances from cohort and control to equally many training and holdout records, in groups."""
         n = min(len(self.train), len(self.holdout), MAX_COMPARED)
-        bases = [split(sampled(records, n, self._rng), self._rng) for records in (self.train, self.holdout)]
+        bases = [random_groups(sampled(records, n, self._rng), self._rng) for records in (self.train, self.holdout)]
         places = [sampled(r, MAX_COMPARED, self._rng) for r in (self.cohort_at_size, self.control_at_size)]
         near = [[nearest_in_groups(place, base) for base in bases] for place in places]
-        return Closeness(*near[0], *near[1])
+        return NearestDistances(*near[0], *near[1])
 
     @property
     def targets_note(self) -> str | None:
@@ -112,7 +119,7 @@ class AttackSets:
 
 
 @dataclass(frozen=True)
-class Closeness:
+class NearestDistances:
     """Two nearest distances within each group of the base, each (Q, G, 2)."""
 
     cohort_to_train: NDArray[np.int32]
@@ -121,10 +128,14 @@ class Closeness:
     control_to_holdout: NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttackMetric(Metric):
     """A metric that attacks a cohort."""
 
+    family: str = "privacy"
+    direction: Literal["higher", "lower"] = "lower"
+    bounds: Bounds = (0.0, 1.0)
+    facts: Mapping[str, Discloses] = field(default_factory=dict)  # numbers beside the figures, and what each discloses
     measure: Callable[[AttackSets, np.random.Generator], AttackResult]
 
 
@@ -134,7 +145,7 @@ def sampled(records: Records, limit: int, rng: np.random.Generator) -> Records:
 
 
 def bootstrapped(
-    value: float, draws: NDArray[np.float64], bounds: Bounds, n_used: int, note: str | None = None
+    value: float, draws: NDArray[np.float64], bounds: Bounds, n_used: int | None = None, note: str | None = None
 ) -> Measurement:
     """The value with the percentile interval of its bootstrap draws (B,)."""
     tail = (1 - CONFIDENCE) / 2

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from worker.engine.metrics.measurement import Measurement, Metric, Words
-from worker.engine.metrics.ranking import Curve
+from ehr.disclosure import Discloses
+from worker.engine.metrics.measurement import Measurement, Words
+from worker.engine.metrics.ranking import AreaMetric, Curve
 from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 
@@ -25,11 +26,11 @@ def limits(measured: Mapping[str, Measurement]) -> Limits:
     return Limits(good=0.1 * (real - chance), sure=0.2 * (real - chance), fail=(real - chance) / 3)
 
 
-AUPRC = Metric(
+AUPRC = AreaMetric(
     name="auprc",
-    family="utility",
-    direction="higher",
-    bounds=(0.0, 1.0),
+    title="Pointing out patients (AUPRC)",
+    # that of a classifier that knows nothing is the share of patients with the disease
+    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="How many of the patients whom a model trained on the synthetic records points out really have the "
     "disease, over all thresholds (1 is perfect; at random it is the share of patients who have the disease).",
     rule=by_shortfall(limits),
@@ -42,4 +43,6 @@ AUPRC = Metric(
         "patients as well as one trained on real records.",
         advice="Use the cohort to develop methods, and train the final model on real records.",
     ),
+    area=auprc,
+    chance=lambda prevalence: prevalence,
 )

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from worker.engine.metrics.measurement import Metric, Words
-from worker.engine.metrics.ranking import Curve
+from ehr.disclosure import Discloses
+from worker.engine.metrics.measurement import Words
+from worker.engine.metrics.ranking import AreaMetric, Curve
 from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 
@@ -16,11 +17,10 @@ def auroc(curve: Curve) -> float:
 
 LIMITS = Limits(good=0.03, sure=0.06, fail=0.1)
 
-AUROC = Metric(
+AUROC = AreaMetric(
     name="auroc",
-    family="utility",
-    direction="higher",
-    bounds=(0.0, 1.0),
+    title="Ranking patients by risk (AUROC)",
+    discloses=Discloses.AGGREGATE,
     meaning="How often a model trained on the synthetic records gives a real patient with the disease a higher risk "
     "than a real patient without it (0.5 is a coin toss, 1 is perfect).",
     rule=by_shortfall(lambda _: LIMITS),
@@ -35,4 +35,6 @@ AUROC = Metric(
         "patients as well as one trained on real records.",
         advice="Use the cohort to develop methods, and train the final model on real records.",
     ),
+    area=auroc,
+    chance=lambda _: 0.5,
 )

@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.groups import around, split, too_few
+from worker.engine.metrics.jackknife import jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
@@ -53,26 +54,27 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
     in_cohort, in_test = co_occurrence(cohort).toarray(), co_occurrence(test).toarray()  # (N, N)
     leave_outs = []
     # one group's matrix at a time: all twenty together would be the largest thing in memory
-    for x, y in zip(split(cohort, rng), split(test, rng), strict=True):
+    for x, y in zip(random_groups(cohort, rng), random_groups(test, rng), strict=True):
         without_x, without_y = in_cohort - co_occurrence(x).toarray(), in_test - co_occurrence(y).toarray()
         leave_outs.append(distance(without_x, len(cohort) - len(x), without_y, len(test) - len(y)))
     value = distance(in_cohort, len(cohort), in_test, len(test))
-    return around(value, leave_outs, BOUNDS, len(cohort))
+    return jackknife_interval(value, leave_outs, BOUNDS, len(cohort))
 
 
 CMD = CohortMetric(
     name="cmd",
-    family="fidelity",
+    title="Links between codes",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How far the links between codes (which diagnoses and procedures go together) differ from those in real "
     "records (0 = not at all; two sets of real records differ too, by chance).",
     rule=between_yardsticks("lower", good_within=0.5, fail_beyond=2.0, needs_contrast=True),
     words=Words(
-        good="Codes go together much more as in real records than as if each were drawn by itself.",
+        good="The way codes occur together is much closer to real records than to codes drawn one by one.",
         caution="Links between codes are weaker or different in part: trust single codes more than combinations.",
-        fail="Codes go together little better than if each were drawn by itself.",
-        unsure="There are too few records to tell whether codes go together as they do in real ones.",
+        fail="Codes occur together hardly more realistically than if each were drawn by itself.",
+        unsure="There are too few records to tell whether codes occur together as they do in real ones.",
         advice="Train longer or on more records before studying which conditions occur together.",
     ),
     measure=measure,

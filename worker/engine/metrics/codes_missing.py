@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.groups import around, code_counts, split, too_few
+from worker.engine.metrics.jackknife import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
@@ -17,16 +18,17 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
     in_train = np.bincount(train.indices, minlength=train.n_codes) > 0  # (N,)
     if not in_train.any():
         return Measurement(absent="no training record has any code")
-    of_group = code_counts(split(cohort, rng))[:, in_train]  # (G, n)
+    of_group = code_counts(random_groups(cohort, rng))[:, in_train]  # (G, n)
     in_cohort = of_group.sum(axis=0)  # (n,)
     # the codes to look for are fixed, only the cohort is left out: a code is lost when one group alone had it
     leave_outs = [float(np.sum(in_cohort == counts)) for counts in of_group]
-    return around(float(np.sum(in_cohort == 0)), leave_outs, (0.0, float(in_train.sum())), len(cohort))
+    return jackknife_interval(float(np.sum(in_cohort == 0)), leave_outs, (0.0, float(in_train.sum())), len(cohort))
 
 
 CODES_MISSING = CohortMetric(
     name="codes_missing",
-    family="fidelity",
+    title="Codes missing",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How many codes of the training records appear in none of the synthetic records that were measured.",

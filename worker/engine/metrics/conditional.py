@@ -1,72 +1,67 @@
 """A conditioned cohort beside real patients who satisfy the condition."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 
 from ehr.conditions import Condition
 from ehr.records import Records
-from worker.engine.metrics import attainment, ess
 from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.measurement import CohortMetric, Measurement, Metric, Verdict
+from worker.engine.metrics.attainment import ATTAINMENT
+from worker.engine.metrics.attainment import measure as attained
+from worker.engine.metrics.ess import ESS
+from worker.engine.metrics.ess import measure as effective_share
+from worker.engine.metrics.measurement import Measurement, Plan, Result, SliceMetric
 from worker.engine.metrics.slice_cmd import SLICE_CMD
 from worker.engine.metrics.slice_mcad import SLICE_MCAD
 from worker.engine.metrics.slice_prevalence_l1 import SLICE_PREVALENCE_L1
 
-SLICE: tuple[CohortMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
-CONDITIONAL: tuple[Metric, ...] = (attainment.ATTAINMENT, *SLICE, ess.ESS)
-SMALLEST_SLICE = 200  # fewer real records are no yardstick for a conditioned cohort
+SLICE: tuple[SliceMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
+NO_RECORDS = Measurement(absent="no unconditional records of this model were drawn")
 
 
-@dataclass(frozen=True)
-class ConditionalResult:
-    """`value`, and for the slice metrics `floor` (half the real slice against the other) and `unconditional` (ordinary
-    synthetic records with the asked codes written in)."""
-
-    metric: Metric
-    measured: Mapping[str, Measurement]
-
-    @property
-    def verdict(self) -> Verdict | None:
-        return self.metric.verdict(self.measured)
-
-
-def conditional(
+def plan_conditional(
     cohort: Records,
     condition: Condition,
     real: Records,
-    unconditional: Records | None,
+    unconditional: Callable[[], Records | None],
     rng: np.random.Generator,
-    *,
-    effective: float | None = None,
-    before: Callable[[str], None] = lambda name: None,
-) -> dict[str, ConditionalResult]:
+    effective: float | None,
+) -> Plan[Result]:
     """Attainment, the slice metrics and the effective sample size.
 
-    `real` are unseen records of everyone; `unconditional` are records of the same model drawn without the condition.
+    `real` are unseen records of everyone; `unconditional` gives records of the same model drawn without the condition,
+    and is called when they are needed. The slice metrics have `value`, `floor` (half the real slice against the other)
+    and `unconditional` (ordinary synthetic records with the asked codes written in).
     """
     satisfied = condition.satisfied_by(cohort)
-    results: dict[str, ConditionalResult] = {}
-    before(attainment.ATTAINMENT.name)
-    met = attainment.measure(int(satisfied.sum()), len(cohort))
-    results["attainment"] = ConditionalResult(attainment.ATTAINMENT, {"value": met})
     inside = real.take(np.flatnonzero(condition.satisfied_by(real)))
-    imposed = None if unconditional is None else with_bits_set(unconditional, condition, real)
-    places = _places(cohort.take(np.flatnonzero(satisfied)), inside, imposed, rng)
-    for metric, stream in zip(SLICE, rng.spawn(len(SLICE)), strict=True):
-        before(metric.name)
-        needed = 2 if metric is SLICE_PREVALENCE_L1 else SMALLEST_SLICE
-        if len(inside) < needed:
-            reason = f"fewer than {needed} unseen real records satisfy the condition"
-            measured = dict.fromkeys(("value", "floor", "unconditional"), Measurement(absent=reason))
-        else:
-            measured = {role: _measured(metric, each, places["half"], stream) for role, each in places.items()}
-            measured.pop("half")
-        results[metric.name] = ConditionalResult(metric, measured)
-    before(ess.ESS.name)
-    results["ess"] = ConditionalResult(ess.ESS, {"value": ess.measure(effective, len(cohort))})
-    return results
+
+    @cache
+    def places() -> tuple[dict[str, Records | None], Records]:
+        ordinary = unconditional()
+        imposed = None if ordinary is None else with_bits_set(ordinary, condition, real)
+        return _places(cohort.take(np.flatnonzero(satisfied)), inside, imposed, rng)
+
+    def in_slice(metric: SliceMetric, stream: np.random.Generator) -> Result:
+        if len(inside) < metric.fewest:
+            absent = Measurement(absent=f"fewer than {metric.fewest} unseen real records satisfy the condition")
+            return Result(metric, dict.fromkeys(("value", "floor", "unconditional"), absent))
+        in_turn, half = places()
+        return Result(
+            metric,
+            {
+                role: NO_RECORDS if each is None else metric.measure(each, half, half, stream)
+                for role, each in in_turn.items()
+            },
+        )
+
+    return [
+        (ATTAINMENT.name, lambda: Result(ATTAINMENT, {"value": attained(int(satisfied.sum()), len(cohort))})),
+        *((m.name, partial(in_slice, m, stream)) for m, stream in zip(SLICE, rng.spawn(len(SLICE)), strict=True)),
+        (ESS.name, lambda: Result(ESS, {"value": effective_share(effective, len(cohort))})),
+    ]
 
 
 def with_bits_set(records: Records, condition: Condition, real: Records) -> Records:
@@ -88,9 +83,9 @@ def with_bits_set(records: Records, condition: Condition, real: Records) -> Reco
 
 def _places(
     generated: Records, inside: Records, imposed: Records | None, rng: np.random.Generator
-) -> dict[str, Records | None]:
-    """Half B of the real slice, and in turn against it: generated records, half A, unconditional records; all of one
-    size, because distances shrink with more records."""
+) -> tuple[dict[str, Records | None], Records]:
+    """In turn against half B of the real slice: generated records, half A, unconditional records, all of one size,
+    because distances shrink with more records; and half B."""
     order = rng.permutation(len(inside))
     a, b = inside.take(order[: len(inside) // 2]), inside.take(order[len(inside) // 2 :])
     size = min(len(a), len(generated))
@@ -99,13 +94,4 @@ def _places(
         "value": value,
         "floor": floor,
         "unconditional": None if imposed is None else sampled(imposed, size, rng),
-        "half": b,
-    }
-
-
-def _measured(
-    metric: CohortMetric, cohort: Records | None, real: Records | None, rng: np.random.Generator
-) -> Measurement:
-    if cohort is None or real is None:
-        return Measurement(absent="no unconditional records of this model were drawn")
-    return metric.measure(cohort, real, real, rng)
+    }, b

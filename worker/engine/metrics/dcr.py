@@ -3,12 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
-from worker.engine.metrics.closer import ADVICE, closer_roles
-from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.measurement import Words
+from worker.engine.metrics.nearest_comparison import ADVICE, MEDIANS, compare_nearest
 from worker.engine.metrics.verdicts import by_gain
-
-BOUNDS: Bounds = (0.0, 1.0)
 
 
 def distances(near: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -18,20 +17,14 @@ def distances(near: NDArray[np.int32]) -> NDArray[np.float64]:
 
 def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     """The share of synthetic records closer to train than to an equally large part of the holdout; 0.5 is ideal."""
-    near = sets.closeness
-    facts = {
-        "median_to_train": float(np.sqrt(np.median(distances(near.cohort_to_train)))),
-        "median_to_holdout": float(np.sqrt(np.median(distances(near.cohort_to_holdout)))),
-        "median_control_to_train": float(np.sqrt(np.median(distances(near.control_to_train)))),
-    }
-    return AttackResult(DCR, closer_roles(near, distances, sets), {}, facts)
+    return compare_nearest(DCR, sets, distances, median=lambda near: float(np.sqrt(np.median(distances(near)))))
 
 
 DCR = AttackMetric(
     name="dcr",
-    family="privacy",
-    direction="lower",
-    bounds=BOUNDS,
+    title="Closer to training patients",
+    discloses=Discloses.AGGREGATE,
+    facts=MEDIANS,
     meaning="The share of synthetic records that lie closer to a training patient than to an equally large group of "
     "other patients (a half is ideal; passing this alone proves nothing).",
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),

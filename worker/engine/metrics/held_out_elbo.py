@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
@@ -33,27 +34,29 @@ def measure(log_loss: LogLoss | str, test: Records, train: Records, rng: np.rand
         log_loss = f"there are fewer than {FEWEST_RECORDS} test records"
     if isinstance(log_loss, str):
         missing = Measurement(absent=log_loss)
-        return Result(HELD_OUT_ELBO, missing, no_floor, missing)
+        return Result(HELD_OUT_ELBO, {"value": missing, "floor": no_floor, "independent": missing})
     unseen = sampled(test, MAX_RECORDS, rng)
     note = None if len(unseen) == len(test) else f"on {MAX_RECORDS:,} random test records"
     value, independent = (
         Measurement.within(BOUNDS, nats, nats - Z * error, nats + Z * error, note=note)
         for nats, error in (log_loss(unseen), independent_log_loss(train.prevalence(), unseen))
     )
-    return Result(HELD_OUT_ELBO, value, no_floor, independent)
+    return Result(HELD_OUT_ELBO, {"value": value, "floor": no_floor, "independent": independent})
 
 
 HELD_OUT_ELBO = Metric(
     name="held_out_elbo",
     family="fidelity",
+    title="Surprise at unseen records (nats)",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How much a real, unseen record surprises the model, counted in nats: 0.7 nats fewer mean that the model "
     "finds the record twice as likely.",
     rule=near_yardstick("independent", "lower", Limits(good=0.0, sure=1.0, fail=1.0)),
     words=Words(
-        good="The model finds unseen patients at least as likely as their separate codes are.",
-        caution="The model finds unseen patients slightly less likely than their separate codes are.",
+        good="Unseen patients surprise the model no more than their separate codes would.",
+        caution="Unseen patients surprise the model slightly more than their separate codes would.",
         fail="The model has not learned how codes go together: unseen patients surprise it more than unrelated codes "
         "would.",
         unsure="There are too few test records to tell whether the model has learned how codes go together.",

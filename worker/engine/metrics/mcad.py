@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.groups import CONFIDENCE, too_few
+from worker.engine.metrics.jackknife import CONFIDENCE, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
@@ -41,7 +42,9 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 
 MCAD = CohortMetric(
     name="mcad",
-    family="fidelity",
+    title="Codes per record",
+    # a cohort whose records all have three codes shows how many patients have three
+    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic patients who would need another number of codes to match real ones (0 = none).",

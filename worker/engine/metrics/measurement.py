@@ -1,20 +1,24 @@
 """What a metric is and what measuring it gives: a value with its interval, or the reason why there is none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from ehr.disclosure import Discloses
+from ehr.errors import ConfigError
 from ehr.records import Records
+from ehr.reports import FAMILIES, Verdict
 
+Measured = TypeVar("Measured")
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
-Level = Literal["good", "caution", "fail"]
 Finding = Literal["good", "caution", "unsure", "fail"]  # unsure: too few records to tell, which is a caution too
 
 
 CUT_TO_SIZE = "on as many random synthetic records as there are real ones to compare with"
+SMALLEST_SLICE = 200  # fewer real records are no yardstick for a conditioned cohort
 MORE_RECORDS = "Evaluate a larger cohort, or against a data set with more patients, to find out."
 
 
@@ -57,15 +61,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a value means for the reader: how good it is, why, and what to do about it."""
-
-    level: Level
-    reason: str
-    advice: str
-
-
-@dataclass(frozen=True)
 class Words:
     """What a metric's levels mean to a clinician. `{names}` are filled with what the measurement knows."""
 
@@ -79,24 +74,33 @@ class Words:
         """The sentence of that finding."""
         said: str = getattr(self, finding)
         advice = {"good": "", "unsure": MORE_RECORDS}.get(finding, self.advice)
-        return Verdict("caution" if finding == "unsure" else finding, said.format(**known or {}), advice)
+        level = "caution" if finding == "unsure" else finding
+        return Verdict(level=level, reason=said.format(**known or {}), advice=advice)
 
 
 # (what was measured in each role) -> what it says; None when a measurement it needs is absent
 Rule = Callable[[Mapping[str, Measurement]], Finding | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a reader must know to read a value."""
+    """What a metric measures, how to read it, and what its figures disclose about real patients."""
 
     name: str
     family: str
+    title: str  # short name for people
+    discloses: Discloses
     direction: Literal["higher", "lower"]  # which way is better
     bounds: Bounds
     meaning: str  # one plain sentence for a clinician
     rule: Rule
     words: Words
+
+    def __post_init__(self) -> None:
+        if self.family not in (families := [family.name for family in FAMILIES]):
+            raise ConfigError(f"there is no family {self.family!r} of metrics; known: {', '.join(families)}")
+        if not isinstance(self.discloses, Discloses):
+            raise ConfigError(f"{self.name!r} must declare what it discloses, one of: {', '.join(Discloses)}")
 
     def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:
         """How good the measured value is beside its yardsticks; None if that cannot be said."""
@@ -104,23 +108,49 @@ class Metric:
         return None if finding is None else self.words.verdict(finding, known)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CohortMetric(Metric):
     """A metric that compares a cohort with real records: measure(cohort, test, train, rng)."""
 
+    family: str = "fidelity"
     measure: Callable[[Records, Records, Records, np.random.Generator], Measurement]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceMetric(CohortMetric):
+    """A metric that compares a conditioned cohort with half of the real records that satisfy the condition."""
+
+    family: str = "conditional"
+    fewest: int = SMALLEST_SLICE  # unseen real records that must satisfy it
 
 
 @dataclass(frozen=True)
 class Result:
-    """A measurement beside its yardsticks, which are measured in the same way at the same sample size."""
+    """A metric's `value` beside its yardsticks, which are measured in the same way at the same sample size."""
 
     metric: Metric
-    value: Measurement
-    floor: Measurement  # real training records in place of the synthetic ones
-    independent: Measurement  # codes drawn independently with the training prevalences
+    measured: Mapping[str, Measurement]  # by role
+
+    @property
+    def value(self) -> Measurement:
+        return self.measured["value"]
+
+    @property
+    def floor(self) -> Measurement:
+        """Real training records in place of the synthetic ones."""
+        return self.measured["floor"]
+
+    @property
+    def independent(self) -> Measurement:
+        """Codes drawn independently with the training prevalences."""
+        return self.measured["independent"]
 
     @property
     def verdict(self) -> Verdict | None:
         """How good the value is; None if it is absent."""
-        return self.metric.verdict({"value": self.value, "floor": self.floor, "independent": self.independent})
+        return self.metric.verdict(self.measured)
+
+
+# (name of the metric, what measures it) in the order of the report: one list gives the order, the number of
+# measurements and, by position in the family's tuple, each metric's stream of random numbers
+Plan = Sequence[tuple[str, Callable[[], Measured]]]

@@ -1,9 +1,10 @@
-"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being "
-"wrong?"""
+"""Membership inference by calibrated distance: how many training patients can be named while hardly ever being
+wrong?"""
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
@@ -91,9 +92,8 @@ def _too_few() -> Roles:
 
 MIA_TPR_AT_FPR = AttackMetric(
     name="mia_tpr_at_fpr",
-    family="privacy",
-    direction="lower",
-    bounds=BOUNDS,
+    title="Membership, careful attacker",
+    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "
     "as members (1 % is chance).",
     rule=by_gain(caution_above=0.005, fail_above=0.02, unsure_above=0.1),

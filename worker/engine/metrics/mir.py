@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import (
     GAIN_BOUNDS,
@@ -13,7 +14,7 @@ from worker.engine.metrics.attacks import (
     certain,
     sampled,
 )
-from worker.engine.metrics.groups import N_GROUPS, around, split
+from worker.engine.metrics.jackknife import N_GROUPS, jackknife_interval, random_groups
 from worker.engine.metrics.measurement import Bounds, Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
@@ -38,7 +39,7 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     """
     n = min(len(sets.members), len(sets.non_members))
     targets = [sampled(records, n, rng) for records in (sets.members, sets.non_members)]
-    places = [split(records, rng) for records in (sets.cohort_at_size, sets.control_at_size)]
+    places = [random_groups(records, rng) for records in (sets.cohort_at_size, sets.control_at_size)]
     near = [[_near(each, groups) for each in targets] for groups in places]  # of cohort and control, to both targets
     note, n_used = sets.size_note, len(sets.cohort_at_size)
     by_ratio = {}
@@ -48,10 +49,10 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
         attack, control = (_score(pair, ratio, None) for pair in near)
         left = np.array([[_score(pair, ratio, group) for pair in near] for group in range(N_GROUPS)])  # (G, 2)
         by_ratio[name] = Roles(
-            around(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
-            around(control, left[:, 1].tolist(), BOUNDS, n_used),
+            jackknife_interval(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
+            jackknife_interval(control, left[:, 1].tolist(), BOUNDS, n_used),
             certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
-            around(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
+            jackknife_interval(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
         )
     told = {name: roles.noting(sets.targets_note) for name, roles in by_ratio.items()}
     return AttackResult(MIR, told["balanced"], {"at the natural ratio": told["natural"]})
@@ -74,9 +75,8 @@ def _score(near: list[NDArray[np.bool_]], ratio: float, left_out: int | None) ->
 
 MIR = AttackMetric(
     name="mir",
-    family="privacy",
-    direction="lower",
-    bounds=BOUNDS,
+    title="Membership, by nearly equal records (F1)",
+    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among "
     "those the model learned from, by looking for a nearly equal synthetic record (F1 score: 1 if all training "
     "patients are recognised and nobody else, 0 if none is).",
@@ -85,11 +85,9 @@ MIR = AttackMetric(
         good="Looking for nearly equal records tells nobody who was in the training data: it works no better than on "
         "records of other people.",
         caution="Looking for nearly equal records may tell a little more about who was in the training data than "
-        "records "
-        "of other people would.",
+        "records of other people would.",
         fail="Training patients can be recognised: the cohort has records nearly equal to theirs, more often than it "
-        "has "
-        "for other people.",
+        "has for other people.",
         unsure="There are too few records to rule out that training patients can be recognised by nearly equal "
         "records.",
         advice="Do not share this cohort. Train with more records or fewer passes over them.",

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.groups import around, split, too_few
+from worker.engine.metrics.attacks import sampled
+from worker.engine.metrics.jackknife import jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
@@ -62,8 +64,7 @@ def measure(
     """
     if (reason := too_few(cohort=cohort, **{"test set": test})) is not None:
         return Measurement(absent=reason)
-    sampled = max(len(cohort), len(test)) > max_records
-    x, y = (split(_at_most(records, max_records, rng), rng) for records in (cohort, test))
+    x, y = (random_groups(sampled(records, max_records, rng), rng) for records in (cohort, test))
     n_bins = max(int(cohort.sizes().max()), int(test.sizes().max())) * 2 + 1
     counts = [distance_counts(x, x, n_bins), distance_counts(y, y, n_bins), distance_counts(x, y, n_bins)]
     xx, yy, xy = (each.sum(axis=(0, 1)) for each in counts)  # (D,)
@@ -83,21 +84,18 @@ def measure(
     # 0 then lies in the interval more often than the level says, not less.
     groups = np.arange(len(x))
     leave_outs = [discrepancy(np.delete(groups, g)) for g in groups]
-    note = f"measured on {max_records:,} random records of each larger set" if sampled else None
-    return around(discrepancy(groups), leave_outs, BOUNDS, min(len(cohort), max_records), note)
-
-
-def _at_most(records: Records, limit: int, rng: np.random.Generator) -> Records:
-    """All records, or a random sample of `limit` of them."""
-    return records if len(records) <= limit else records.take(rng.choice(len(records), limit, replace=False))
+    cut = max(len(cohort), len(test)) > max_records
+    note = f"measured on {max_records:,} random records of each larger set" if cut else None
+    return jackknife_interval(discrepancy(groups), leave_outs, BOUNDS, min(len(cohort), max_records), note)
 
 
 MMD = CohortMetric(
     name="mmd",
-    family="fidelity",
+    title="Whole records",
+    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
-    meaning="How easily whole synthetic records can be told from real ones by how alike they are (0 = not at all).",
+    meaning="How easily whole synthetic records can be told from real ones by their similarity (0 = not at all).",
     rule=between_yardsticks("lower", good_within=0.0001, fail_beyond=0.001),
     words=Words(
         good="Whole records are much closer to real ones than records with unrelated codes.",

@@ -3,12 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import Discloses
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
-from worker.engine.metrics.closer import ADVICE, closer_roles
-from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.measurement import Words
+from worker.engine.metrics.nearest_comparison import ADVICE, MEDIANS, compare_nearest
 from worker.engine.metrics.verdicts import by_gain
-
-BOUNDS: Bounds = (0.0, 1.0)
 
 
 def ratios(near: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -22,20 +21,14 @@ def ratios(near: NDArray[np.int32]) -> NDArray[np.float64]:
 
 def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     """The share of synthetic records whose ratio to train is below their ratio to the holdout; 0.5 is ideal."""
-    near = sets.closeness
-    facts = {
-        "median_to_train": float(np.median(ratios(near.cohort_to_train))),
-        "median_to_holdout": float(np.median(ratios(near.cohort_to_holdout))),
-        "median_control_to_train": float(np.median(ratios(near.control_to_train))),
-    }
-    return AttackResult(NNDR, closer_roles(near, ratios, sets), {}, facts)
+    return compare_nearest(NNDR, sets, ratios, median=lambda near: float(np.median(ratios(near))))
 
 
 NNDR = AttackMetric(
     name="nndr",
-    family="privacy",
-    direction="lower",
-    bounds=BOUNDS,
+    title="Singling out training patients",
+    discloses=Discloses.AGGREGATE,
+    facts=MEDIANS,
     meaning="The share of synthetic records that single out one training patient (much closer to the first than to the "
     "second) more than they single out anyone else (a half is ideal; passing this alone proves nothing).",
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),

@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.groups import around, code_counts, split, too_few
+from worker.engine.metrics.jackknife import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
@@ -27,14 +28,14 @@ def _measure(cohort: Records, test: Records, codes: NDArray[np.bool_], rng: np.r
     if codes.sum() < MIN_CODES:
         return Measurement(absent=f"only {int(codes.sum())} codes to rank; at least {MIN_CODES} are needed")
     # ranks of counts are ranks of prevalences: dividing by the number of records changes no order
-    of_cohort = code_counts(split(cohort, rng))[:, codes]  # (G, n)
-    of_test = code_counts(split(test, rng))[:, codes]  # (G, n)
+    of_cohort = code_counts(random_groups(cohort, rng))[:, codes]  # (G, n)
+    of_test = code_counts(random_groups(test, rng))[:, codes]  # (G, n)
     in_cohort, in_test = of_cohort.sum(axis=0), of_test.sum(axis=0)  # (n,)
     value = spearman(in_cohort, in_test)
     leave_outs = [spearman(in_cohort - x, in_test - y) for x, y in zip(of_cohort, of_test, strict=True)]
     if not np.isfinite([value, *leave_outs]).all():
         return Measurement(absent="all these codes are equally common in one of the sets, so they have no order")
-    return around(value, leave_outs, BOUNDS, len(cohort))
+    return jackknife_interval(value, leave_outs, BOUNDS, len(cohort))
 
 
 def measure_all(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
@@ -50,7 +51,8 @@ def measure_rare(cohort: Records, test: Records, train: Records, rng: np.random.
 
 PREVALENCE_SPEARMAN = CohortMetric(
     name="prevalence_spearman",
-    family="fidelity",
+    title="Order of codes, common to rare",
+    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=BOUNDS,
     meaning="Whether the codes, ordered from common to rare, come in the same order in synthetic and real records "
@@ -59,7 +61,7 @@ PREVALENCE_SPEARMAN = CohortMetric(
     words=Words(
         good="Common codes are common and rare codes are rare, as in real records.",
         caution="The order of codes from common to rare is somewhat off.",
-        fail="Codes are common or rare in the wrong places.",
+        fail="Codes that should be common are rare, or the other way round.",
         unsure="There are too few records to tell whether common and rare codes come in the right order.",
         advice="Look at the codes that are off the most; train longer.",
     ),
@@ -68,7 +70,8 @@ PREVALENCE_SPEARMAN = CohortMetric(
 
 PREVALENCE_SPEARMAN_RARE = CohortMetric(
     name="prevalence_spearman_rare",
-    family="fidelity",
+    title="The same among rare codes",
+    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=BOUNDS,
     meaning="The same agreement in order, looking only at the rarer half of the codes, where it is hardest.",

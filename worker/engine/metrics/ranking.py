@@ -1,9 +1,13 @@
 """Test records in the order of their scores: every area under a curve of every bootstrap is a sum over it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from worker.engine.metrics.measurement import Bounds, Metric
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,17 @@ class Curve:
 
     found: NDArray[np.int64]
     wrong: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AreaMetric(Metric):
+    """An area under a curve of a classifier's scores."""
+
+    family: str = "utility"
+    direction: Literal["higher", "lower"] = "higher"
+    bounds: Bounds = (0.0, 1.0)
+    area: Callable[[Curve], float]
+    chance: Callable[[float], float]  # prevalence of the label -> what scores that know nothing give
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """`mcad` inside the slice: have synthetic patients with the condition as many codes as real ones?"""
 
+from ehr.disclosure import Discloses
 from worker.engine.metrics import mcad
-from worker.engine.metrics.measurement import CohortMetric, Words
+from worker.engine.metrics.measurement import SliceMetric, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
-SLICE_MCAD = CohortMetric(
+SLICE_MCAD = SliceMetric(
     name="slice_mcad",
-    family="conditional",
+    title="Codes per record",
+    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=mcad.BOUNDS,
     meaning="The share of synthetic patients with the condition who would need another number of codes to match real "

@@ -8,23 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.records import Records
-from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.auprc import AUPRC, auprc
-from worker.engine.metrics.auroc import AUROC, auroc
+from ehr.reports import Level, Verdict
+from worker.engine.metrics.attacks import bootstrapped, sampled
+from worker.engine.metrics.auprc import AUPRC
+from worker.engine.metrics.auroc import AUROC
 from worker.engine.metrics.classifier import Label, trained_scores
-from worker.engine.metrics.groups import CONFIDENCE
-from worker.engine.metrics.measurement import Bounds, Level, Measurement, Metric, Verdict
-from worker.engine.metrics.ranking import Curve, Ranking
+from worker.engine.metrics.measurement import Measurement, Metric
+from worker.engine.metrics.ranking import AreaMetric, Ranking
 
 N_BOOTSTRAPS = 50
 BOOTSTRAP_SHARE = 0.8
 SMALLEST_CLASS = 11  # fewer patients with (or without) the code are neither a test nor to be told
 TRAININGS_AT_A_TIME = 2
 AUGMENTED = 5000  # real records to start from, and records that are added
+REAL_ADDED = "real + real"  # the arm that adds more real records
 NO_MORE_REAL = "the training set is too small: there are no more real records to add"
 
-UTILITY: tuple[Metric, ...] = (AUROC, AUPRC)
-AREAS: dict[str, Callable[[Curve], float]] = {"auroc": auroc, "auprc": auprc}
+UTILITY: tuple[AreaMetric, ...] = (AUROC, AUPRC)
 Fit = Callable[[Records, Records, Label], NDArray[np.float64]]  # (train, test, label) -> scores of the test records
 
 
@@ -69,7 +69,7 @@ def predict_label(
         note = "all training records: there are fewer of them than synthetic ones"
         found["real"] = {name: measured.noting(note) for name, measured in found["real"].items()}
     found["shortfall"] = trial.differences("real", "value")
-    chance = {"auroc": 0.5, "auprc": trial.prevalence}
+    chance = {metric.name: metric.chance(trial.prevalence) for metric in UTILITY}
     for name, lowest in ((name, measured.low) for name, measured in found["real"].items()):
         if lowest is not None and lowest <= chance[name]:
             note = "not judged: a model trained on real records may be no better than chance"
@@ -90,7 +90,7 @@ def augment_label(
     is an arm for which there are no records."""
     order = rng.permutation(len(train))
     start, more = train.take(order[:AUGMENTED]), train.take(order[AUGMENTED : 2 * AUGMENTED])
-    added: dict[str, Records | None] = {"real + real": more if len(more) >= SMALLEST_CLASS else None}
+    added: dict[str, Records | None] = {REAL_ADDED: more if len(more) >= SMALLEST_CLASS else None}
     for name, records in synthetic.items():
         added[name] = None if records is None else sampled(records, AUGMENTED, rng)
     there = {name: each for name, each in added.items() if each is not None}
@@ -98,14 +98,15 @@ def augment_label(
     trial = Trial.of(label, {"real": start, **trains}, test, rng, fit)
     arms = {"real": trial.areas("real")}
     for name in added:
-        why = NO_MORE_REAL if name == "real + real" else "this report has no such records"
+        why = NO_MORE_REAL if name == REAL_ADDED else "this report has no such records"
         arms[name] = trial.areas(name) if name in there else _absent(why)
     return Augmentation(label, arms, len(start), {name: len(each) for name, each in there.items()})
 
 
 def _unlearned(level: Level, label: Label) -> Verdict:
     reason = f"No model for {label.name} can be trained on this cohort: too few of its records have it, or are without."
-    return Verdict(level, reason, "Draw more records, or ask for the disease as a condition.")
+    advice = "Draw more records, or ask for the disease as a condition."
+    return Verdict(level=level, reason=reason, advice=advice)
 
 
 def measurable(label: Label, sets: Sequence[Records]) -> str | None:
@@ -150,7 +151,7 @@ class Trial:
         for name, each in scores.items():
             ranking = Ranking.of(truth, each)
             curves = [ranking.curve(), *map(ranking.curve, draws)]
-            drawn[name] = {metric: np.array([area(curve) for curve in curves]) for metric, area in AREAS.items()}
+            drawn[name] = {metric.name: np.array([metric.area(curve) for curve in curves]) for metric in UTILITY}
         reasons = {name: why for name, why in checked.items() if why is not None}
         return cls(float(truth.mean()) if len(test) else 0.0, drawn, reasons)
 
@@ -158,21 +159,15 @@ class Trial:
         """Of one classifier, by metric."""
         if name in self.reasons:
             return _absent(self.reasons[name])
-        return {m: _with_interval(drawn, (0.0, 1.0)) for m, drawn in self.drawn[name].items()}
+        return {m: bootstrapped(drawn[0], drawn[1:], (0.0, 1.0)) for m, drawn in self.drawn[name].items()}
 
     def differences(self, name: str, other: str) -> dict[str, Measurement]:
         """The areas of one classifier minus those of the other, by metric."""
         reason = self.reasons.get(name) or self.reasons.get(other)
         if reason is not None:
             return _absent(reason)
-        return {m: _with_interval(self.drawn[name][m] - self.drawn[other][m], (-1.0, 1.0)) for m in AREAS}
-
-
-def _with_interval(drawn: NDArray[np.float64], bounds: Bounds) -> Measurement:
-    value, again = drawn[0], drawn[1:]
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(again, [tail, 1 - tail])
-    return Measurement.within(bounds, value, min(low, value), max(high, value))
+        lost = {m: drawn - self.drawn[other][m] for m, drawn in self.drawn[name].items()}
+        return {m: bootstrapped(drawn[0], drawn[1:], (-1.0, 1.0)) for m, drawn in lost.items()}
 
 
 def _absent(reason: str) -> dict[str, Measurement]:

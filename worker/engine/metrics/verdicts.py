@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import hypot
 from typing import Literal
 
-from worker.engine.metrics.measurement import Finding, Level, Measurement, Rule, Verdict
+from ehr.reports import Level, Verdict
+from worker.engine.metrics.measurement import Finding, Measurement, Rule
 
 Direction = Literal["higher", "lower"]
 LEVELS: tuple[Level, ...] = ("good", "caution", "fail")  # from best to worst

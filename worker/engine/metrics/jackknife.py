@@ -18,15 +18,15 @@ CONFIDENCE = 0.95
 
 
 def too_few(**sets: Records) -> str | None:
-    """Why these sets are too small to be measured, or None. How small is not told: a real set's size may be a "
-    "secret."""
+    """Why these sets are too small to be measured, or None. How small is not said: a real set's size may be a
+    secret."""
     for name, records in sets.items():
         if len(records) < N_GROUPS:
             return f"the {name} has fewer than {N_GROUPS} records, too few for an interval"
     return None
 
 
-def split(records: Records, rng: np.random.Generator) -> list[Records]:
+def random_groups(records: Records, rng: np.random.Generator) -> list[Records]:
     """N_GROUPS random groups of equal size (to one record); random because files often come sorted."""
     return [records.take(rows) for rows in np.array_split(rng.permutation(len(records)), N_GROUPS)]
 
@@ -36,7 +36,7 @@ def code_counts(groups: Sequence[Records]) -> NDArray[np.float64]:
     return np.stack([np.bincount(group.indices, minlength=group.n_codes) for group in groups]).astype(np.float64)
 
 
-def around(
+def jackknife_interval(
     value: float, leave_outs: Sequence[float], bounds: Bounds, n_used: int, note: str | None = None
 ) -> Measurement:
     """The value with the jackknife interval of `leave_outs`, the same statistic without each group in turn.

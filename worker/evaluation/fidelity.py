@@ -1,0 +1,53 @@
+"""Fidelity: is the cohort like real test records, or like those of them that satisfy the condition?"""
+
+import numpy as np
+
+from ehr.records import Records
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.generators.independent import IndependentGenerator
+from worker.engine.metrics import plan_fidelity
+from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss, independent_log_loss
+from worker.engine.metrics.held_out_elbo import measure as measure_elbo
+from worker.engine.metrics.measurement import SMALLEST_SLICE
+from worker.evaluation.disclosure import Basis, public_metric
+from worker.evaluation.plan import FamilyPlan, reported
+from worker.evaluation.subject import CUT, Subject
+
+
+def fidelity_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
+    """Every fidelity metric, and how likely the model finds unseen records."""
+    test, train, synth = (subject.inside(each) for each in (subject.test, subject.train, subject.cohort))
+    against = "real test records"
+    if subject.condition is not None:
+        against += f" that satisfy the condition{CUT}"
+    if subject.targets:
+        against += " as they are: shares that were asked for count as differences"
+    if subject.condition is not None and min(len(test), len(train)) < SMALLEST_SLICE:
+        reason = f"fewer than {SMALLEST_SLICE} real records of the train or test split satisfy the condition"
+        return FamilyPlan.absent(against, reason)
+    metric_rng, elbo_rng = rng.spawn(2)
+    basis = Basis.of(subject, synth, test, patients=len(test), in_slice=subject.condition is not None)
+    elbo = (HELD_OUT_ELBO.name, lambda: measure_elbo(_log_loss(subject), test, train, elbo_rng))
+    plan = [*plan_fidelity(synth, test, train, metric_rng), elbo]
+    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))
+
+
+def _log_loss(subject: Subject) -> LogLoss | str:
+    """How likely the model finds records, or why that is not measured."""
+    generator = subject.generator
+    if subject.condition is not None:
+        return "how likely a record is without the condition says nothing about a conditioned cohort"
+    if not subject.own_data:
+        return "the model has learned from other data"
+    if generator is None:
+        return "the model is gone"
+    if isinstance(generator, D3PMGenerator):
+
+        def elbo(records: Records) -> tuple[float, float]:
+            measured = generator.held_out_elbo(records)
+            return measured.value, measured.standard_error
+
+        return elbo
+    if isinstance(generator, IndependentGenerator):
+        return lambda records: independent_log_loss(generator.prevalence, records)
+    return "this kind of generator cannot tell how likely a record is"

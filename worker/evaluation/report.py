@@ -1,0 +1,97 @@
+"""The report on a cohort: what is measured, in which order, and what comes of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ehr.records import Records
+from ehr.reports import AugmentationReport, Report
+from worker.engine.generators import SampleRequest
+from worker.engine.metrics.measurement import Plan
+from worker.evaluation.conditional import conditional_plan
+from worker.evaluation.fidelity import fidelity_plan
+from worker.evaluation.pictures import pictures_and_tables
+from worker.evaluation.plan import FamilyPlan, Metrics
+from worker.evaluation.privacy import privacy_plan, slice_privacy_plan
+from worker.evaluation.subject import Stopwatch, Subject, Watch
+from worker.evaluation.utility import utility_plan
+from worker.evaluation.verdicts import overall_verdict
+
+UNCONDITIONAL_RECORDS = 5000  # drawn beside a conditioned cohort
+
+
+def report_on(subject: Subject, rng: np.random.Generator, watch: Watch = lambda name, done: None) -> Report:
+    """Every family, verdicts, pictures and tables."""
+    return ReportPlan.of(subject, rng).carry_out(watch)
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """Everything that will be measured of a subject, in order."""
+
+    subject: Subject
+    unconditional: Callable[[], Records | None]  # records of the same model without the condition
+    drawing: Plan[Metrics]  # of those, if there are any
+    families: Mapping[str, FamilyPlan]
+    augmentation: list[AugmentationReport]  # filled by steps of the utility family
+
+    @classmethod
+    def of(cls, subject: Subject, rng: np.random.Generator) -> "ReportPlan":
+        fidelity_rng, utility_rng, conditional_rng, privacy_rng, slice_rng, unconditional_rng = rng.spawn(6)
+        augmentation: list[AugmentationReport] = []
+        generator = None if subject.condition is None else subject.generator
+
+        @cache
+        def unconditional() -> Records | None:
+            n = min(len(subject.cohort), UNCONDITIONAL_RECORDS)
+            seed = int(unconditional_rng.integers(2**62))
+            return None if generator is None else generator.sample(SampleRequest(n=n, seed=seed))
+
+        def draw() -> Metrics:
+            unconditional()
+            return {}
+
+        planned = {
+            "fidelity": fidelity_plan(subject, fidelity_rng),
+            "conditional": conditional_plan(subject, unconditional, conditional_rng),
+            "privacy": privacy_plan(subject, privacy_rng),
+            "slice_privacy": slice_privacy_plan(subject, slice_rng),
+            "utility": utility_plan(subject, unconditional, utility_rng, augmentation),
+        }
+        families = {name: family for name, family in planned.items() if family is not None}
+        drawing = [] if generator is None else [("unconditional records", draw)]
+        return cls(subject, unconditional, drawing, families, augmentation)
+
+    @property
+    def steps(self) -> Plan[Metrics]:
+        """All measurements; the pictures come after them."""
+        return [*self.drawing, *(step for family in self.families.values() for step in family.steps)]
+
+    def carry_out(self, watch: Watch = lambda name, done: None) -> Report:
+        """Measure everything and write the report; can be done once."""
+        subject, clock = self.subject, Stopwatch(watch)
+        for name, draw in self.drawing:
+            clock.begin(name)
+            draw()
+        clock.end()
+        families = {name: family.carry_out(clock) for name, family in self.families.items()}
+        clock.begin("pictures")
+        pictures, tables = pictures_and_tables(subject, self.unconditional())
+        clock.end()
+        return Report(
+            **subject.ids,
+            own_data=subject.own_data,
+            records=len(subject.cohort),
+            codes=len(subject.vocabulary),
+            codes_left_out=subject.codes_left_out,
+            condition=subject.asked,
+            targets=list(subject.targets),
+            verdict=overall_verdict(families),
+            **families,
+            augmentation=self.augmentation,
+            pictures=pictures,
+            drill_down=tables,
+            seconds={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
+        )
