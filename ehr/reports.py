@@ -20,15 +20,36 @@ class Family:
 
     name: str
     title: str
-    question: str = ""
+    question: str
+    columns: dict[str, str]  # role of a figure -> what a table calls it
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title}: {self.question}" if self.question else self.title
 
 
+_OF_ATTACKS = {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain over control"}
 FAMILIES: tuple[Family, ...] = (
-    Family("fidelity", "Fidelity", "is it like real data?"),
-    Family("utility", "Utility", "can one learn from it?"),
-    Family("conditional", "Condition", "is it what was asked for?"),
-    Family("privacy", "Privacy", "does it betray anyone?"),
-    Family("slice_privacy", "Privacy of patients with the condition"),
+    Family(
+        "fidelity",
+        "Fidelity",
+        "is it like real data?",
+        {"value": "synthetic", "floor": "real records", "independent": "independent codes"},
+    ),
+    Family(
+        "utility",
+        "Utility",
+        "can one learn from it?",
+        {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"},
+    ),
+    Family(
+        "conditional",
+        "Condition",
+        "is it what was asked for?",
+        {"value": "synthetic", "floor": "real records", "unconditional": "codes written in"},
+    ),
+    Family("privacy", "Privacy", "does it betray anyone?", _OF_ATTACKS),
+    Family("slice_privacy", "Privacy of patients with the condition", "", _OF_ATTACKS),
 )
 
 

@@ -4,9 +4,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from app.pages import notes, pictures
 from app.pages.numbers import number, percent, span
-from app.pages.titles import title
-from ehr.reports import Report
+from ehr.reports import FAMILIES, Report
 
+BY_NAME = {family.name: family for family in FAMILIES}
 environment = Environment(
     loader=PackageLoader("app.pages"),
     autoescape=True,
@@ -16,7 +16,7 @@ environment = Environment(
     keep_trailing_newline=True,
     auto_reload=False,
 )
-environment.filters |= {"number": number, "percent": percent, "span": span, "title_of": title}
+environment.filters |= {"number": number, "percent": percent, "span": span}
 
 
 def report_page(report: Report) -> str:
@@ -25,4 +25,6 @@ def report_page(report: Report) -> str:
     Every figure on it stands in a `<data>` element whose `data-path` names its place in the JSON and whose `value` is
     the JSON's number, so that the two can be compared.
     """
-    return environment.get_template("report.html").render(report=report, pictures=pictures, notes=notes)
+    return environment.get_template("report.html").render(
+        report=report, pictures=pictures, notes=notes, families=BY_NAME
+    )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.pages.titles import title
 from ehr.reports import AugmentationReport, FamilyReport, Figures
 
 Row = tuple[str, str, Figures]  # what the table calls the metric, what it predicts (or ""), its figures by column
@@ -23,7 +22,7 @@ class Place:
 def of_family(family: FamilyReport, headings: Mapping[str, str]) -> dict[str, list[str]]:
     """Each distinct note on a family's figures, with the metrics it belongs to. `headings`: role -> column name."""
     rows = (
-        (title(metric), metric.label or "", figures)
+        (metric.title or metric.name, metric.label or "", figures)
         for metric in family.metrics.values()
         for figures in (metric.figures, *metric.variants.values())
     )

@@ -8,7 +8,6 @@ from markupsafe import Markup
 from app.pages import svg
 from app.pages.numbers import span
 from app.pages.svg import Mark
-from app.pages.titles import drawn_title
 from ehr.reports import FamilyReport, Figure, Figures, GuidedBar, PrevalencePoint, Report
 
 MOST_DOTS = 4000  # in one picture: more are no easier to see, and the page must stay small
@@ -88,7 +87,7 @@ def utility(report: Report) -> Iterator[Picture]:
 def attacks(family: FamilyReport) -> Iterator[Picture]:
     """Attack beside control for each attack."""
     kinds = {"attack": "synthetic", "control": "real", "baseline": "other"}
-    rows = _marked([(drawn_title(metric), metric.figures) for metric in family.metrics.values()], kinds)
+    rows = _marked([(metric.title or metric.name, metric.figures) for metric in family.metrics.values()], kinds)
     if rows:
         end = min(1.0, 1.05 * max(mark.high for _, marks in rows for mark in marks))
         drawing = svg.bars(rows, "Success of each attack beside its control", "success of the attack", end)

@@ -131,7 +131,7 @@ def test_the_page_calls_a_metric_by_its_own_title() -> None:
         metric["title"] = f"Title of {metric['name']}"
     page = report_page(Report.model_validate(body))
     assert metrics and all(metric["title"] in page for metric in metrics)
-    assert "Membership, careful attacker" in untitled and "Membership, careful attacker" not in page
+    assert '<th scope="row">mia_tpr_at_fpr' in untitled and '<th scope="row">mia_tpr_at_fpr' not in page
     assert '<text class="name" x="8" y="14">Title of mir</text>' in page
 
 
