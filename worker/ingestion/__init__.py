@@ -1,1 +1,1 @@
-"""From the rows that model_store/formats reads to the records a dataset stores."""
+"""From the rows that ehr/formats reads to the records a dataset stores."""

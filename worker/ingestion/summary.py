@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ehr.disclosure import shown
-from ehr.formats.protocol import Reader
+from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from worker.ingestion.encoded import Counted, Encoded

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ehr.formats.protocol import Batch, Events, Format, Patients, Visits
 from ehr.formats.read.columns import as_days, filled, stripped, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows
@@ -77,6 +77,3 @@ def system_of(column: str) -> str | None:
 
 def code_columns(file: SourceFile) -> Sequence[str]:
     return [name for name in file.plain_columns if system_of(name) is not None]
-
-
-CMS_CLAIMS = Format(CmsClaims)

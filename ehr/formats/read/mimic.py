@@ -6,9 +6,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ehr.formats.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.columns import as_days, filled, stripped, with_value_or_decile, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows

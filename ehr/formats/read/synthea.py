@@ -5,9 +5,9 @@ Exports differ in their column names: `PATIENT`, `med_pat_id` and `pat_id` all s
 
 from collections.abc import Iterator
 
-from ehr.formats.protocol import Batch, Events, Format, Patients
 from ehr.formats.read.columns import as_days, stripped
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.tables import Rows
 
@@ -56,6 +56,3 @@ class Synthea(TablesReader):
             rows.columns["patient"],
             day=day,
         )
-
-
-SYNTHEA = Format(Synthea)
