@@ -13,10 +13,9 @@ from typing import Any, BinaryIO
 
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import MANIFEST, read_file, read_manifest, write_folder
+from model_store.files import MANIFEST, read_file, write_folder
 from model_store.manifests import ModelManifest, vocabulary_in
 
-FORMAT, VERSION = "ehr-d3pm model", 1
 WEIGHTS = "weights.safetensors"
 LIBRARIES = ("ehr-d3pm", "torch", "numpy", "scipy", "safetensors")
 
@@ -35,15 +34,7 @@ class Bundle:
 
 def model_manifest(config: dict[str, Any], vocabulary: Vocabulary, **details: Any) -> ModelManifest:
     """`details`: dataset, data hash, seed, settings, split, curve."""
-    return ModelManifest(
-        format=FORMAT,
-        version=VERSION,
-        config=config,
-        vocabulary=vocabulary.codes,
-        vocabulary_hash=vocabulary.hash,
-        libraries=library_versions(),
-        **details,
-    )
+    return ModelManifest.of(vocabulary, config=config, libraries=library_versions(), **details)
 
 
 def library_versions() -> dict[str, str]:
@@ -64,7 +55,7 @@ def save_bundle(store: BlobStore, folder: str, bundle: Bundle) -> str:
 
 def load_manifest(store: BlobStore, folder: str, manifest_hash: str) -> ModelManifest:
     """The manifest alone, verified; CorruptError if it was changed."""
-    return ModelManifest.model_validate(read_manifest(store, folder, manifest_hash, FORMAT, VERSION))
+    return ModelManifest.read(store, folder, manifest_hash)
 
 
 def load_bundle(store: BlobStore, folder: str, manifest_hash: str) -> Bundle:

@@ -20,10 +20,8 @@ from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.bundles import library_versions
-from model_store.files import read_manifest
 from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel
 
-FORMAT, VERSION = "ehr-d3pm cohort", 1
 EFFECTIVE = "effective_records"
 
 
@@ -42,18 +40,9 @@ def cohort_manifest(
     model: SourceModel, request: dict[str, Any], vocabulary: Vocabulary, parts: Sequence[CohortPart], **remarks: Any
 ) -> CohortManifest:
     """`remarks`: the request's `warnings`, and how it was `resolved`."""
-    return CohortManifest(
-        format=FORMAT,
-        version=VERSION,
-        model=model,
-        request=request,
-        vocabulary=vocabulary.codes,
-        vocabulary_hash=vocabulary.hash,
-        libraries=library_versions(),
-        dates="none; formats that cannot be without have them synthesised from the record's number",
-        parts=tuple(parts),
-        **remarks,
-    )
+    dates = "none; formats that cannot be without have them synthesised from the record's number"
+    said = {"model": model, "request": request, "libraries": library_versions(), "dates": dates, "parts": parts}
+    return CohortManifest.of(vocabulary, **said, **remarks)
 
 
 def save_cohort_manifest(store: BlobStore, blob: str, manifest: CohortManifest) -> str:
@@ -65,7 +54,7 @@ def save_cohort_manifest(store: BlobStore, blob: str, manifest: CohortManifest) 
 
 def load_cohort_manifest(store: BlobStore, folder: str, manifest_hash: str) -> CohortManifest:
     """The manifest, verified. `folder` is the cohort row's prefix."""
-    return CohortManifest.model_validate(read_manifest(store, folder, manifest_hash, FORMAT, VERSION))
+    return CohortManifest.read(store, folder, manifest_hash)
 
 
 def cohort_source(store: BlobStore, manifest: CohortManifest, dataset: DatasetManifest | None = None) -> CohortSource:

@@ -15,10 +15,9 @@ from ehr.disclosure import shown, shown_parts
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import hash_arrays, pack_arrays, read_file, read_manifest, unpack_arrays, write_folder
+from model_store.files import hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
 from model_store.manifests import DatasetManifest, vocabulary_in
 
-FORMAT, VERSION = "ehr-d3pm dataset", 1
 RECORDS = "records.safetensors"
 SPLITS = ("train", "holdout", "test")
 QUANTILES = (5, 25, 50, 75, 95)
@@ -80,24 +79,15 @@ def shown_counts(records: Records) -> list[int | None]:
     return [shown(int(count), len(records)) for count in counts]
 
 
-def save_dataset(
-    store: BlobStore,
-    folder: str,
-    dataset: StoredDataset,
-    summary: dict[str, Any],
-    **details: Any,
-) -> str:
+def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary: dict[str, Any], **details: Any) -> str:
     """Write a dataset; returns the sha256 of its manifest. `details`: `lab_cut_points`, and the `concepts` of codes."""
-    manifest = DatasetManifest(
-        format=FORMAT,
-        version=VERSION,
-        vocabulary=dataset.vocabulary.codes,
-        vocabulary_hash=dataset.vocabulary.hash,
+    manifest = DatasetManifest.of(
+        dataset.vocabulary,
         data_hash=dataset.data_hash,
         test_share=dataset.test_share,
         holdout_share=dataset.holdout_share,
         may_be_attacked=dataset.may_be_attacked,
-        shown_counts=tuple(shown_counts(dataset.records)),
+        shown_counts=shown_counts(dataset.records),
         summary=summary,
         **details,
     )
@@ -128,7 +118,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
 
 def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> DatasetManifest:
     """The manifest alone, verified; CorruptError if it was changed."""
-    return DatasetManifest.model_validate(read_manifest(store, folder, manifest_hash, FORMAT, VERSION))
+    return DatasetManifest.read(store, folder, manifest_hash)
 
 
 def _arrays(records: Records, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:

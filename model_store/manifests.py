@@ -5,7 +5,7 @@ never stored stays away, and a key that this version does not know is kept.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +13,8 @@ from ehr.conditions import AskedCondition, AskedTarget
 from ehr.errors import CorruptError
 from ehr.formats.concepts import CodeConcepts
 from ehr.vocabulary import Vocabulary
+from model_store.blobs import BlobStore
+from model_store.files import read_manifest
 
 
 class Stored(BaseModel):
@@ -23,7 +25,27 @@ class Stored(BaseModel):
         return self.model_dump(exclude_unset=True, exclude=set(without))
 
 
-class DatasetManifest(Stored):
+class Manifest(Stored):
+    """What covers a folder, or the parts of a cohort."""
+
+    FORMAT: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, **said: Any) -> Self:
+        """A new one, of the present version."""
+        codes = {"vocabulary": vocabulary.codes, "vocabulary_hash": vocabulary.hash}
+        return cls.model_validate({"format": cls.FORMAT, "version": cls.VERSION, **codes, **said})
+
+    @classmethod
+    def read(cls, store: BlobStore, folder: str, sha256: str) -> Self:
+        """The manifest of a folder, verified; CorruptError if it was changed."""
+        return cls.model_validate(read_manifest(store, folder, sha256, cls.FORMAT, cls.VERSION))
+
+
+class DatasetManifest(Manifest):
+    FORMAT = "ehr-d3pm dataset"
+
     format: str
     version: int
     vocabulary: tuple[str, ...]
@@ -39,7 +61,9 @@ class DatasetManifest(Stored):
     files: dict[str, str] = {}  # name -> sha256
 
 
-class ModelManifest(Stored):
+class ModelManifest(Manifest):
+    FORMAT = "ehr-d3pm model"
+
     format: str
     version: int
     config: dict[str, Any]  # the generator's own
@@ -80,7 +104,9 @@ class CohortPart(Stored):
     n_records: int
 
 
-class CohortManifest(Stored):
+class CohortManifest(Manifest):
+    FORMAT = "ehr-d3pm cohort"
+
     format: str
     version: int
     model: SourceModel

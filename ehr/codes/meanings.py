@@ -29,6 +29,7 @@ _TABLES: dict[Kind, tuple[str, str]] = {
     "icd9px": ("ICD_9_CM_v32_master_descriptions", "CMS32_DESC_LONG_SG.txt"),
     "icd10pcs": ("ICD_10_CM_2024_release", "icd10pcs-codes-2024.txt"),
 }
+PROCEDURES: dict[Kind, str] = {"icd9px": "Procedures (ICD-9)", "icd10pcs": "Procedures (ICD-10)"}
 # loose words at the end of what several descriptions have in common
 _DANGLING = re.compile(
     r"(?:[\s,;:(\[-]|\b(?:of|with|without|due|to|and|or|in|by|the|other|for|on|from|at|not|type|mention)\b)+$"
@@ -55,7 +56,8 @@ def description(code: str) -> str | None:
     if kind is None or not plain:
         return None
     if kind == "icd10cm":
-        return _icd10cm_description(plain)
+        known = _icd10cm_known(plain)
+        return None if known is None else str(_icd10cm().get_description(known))
     table = _table(kind)
     return table.get(plain) or _common(kind, plain)
 
@@ -63,15 +65,11 @@ def description(code: str) -> str | None:
 def chapter(code: str) -> str:
     """The chapter of an ICD code; for all others the name of their system."""
     kind, plain = kind_of(code), plain_code(code)
-    found = None
-    if kind == "icd10cm":
-        found = _icd10cm_chapter(plain)
-    elif kind == "icd9dx":
-        found = ICD9_CHAPTERS[number - 1][1] if (number := icd9_chapter(plain)) else None
-    elif kind == "icd9px":
-        found = "Procedures (ICD-9)"
-    elif kind == "icd10pcs":
-        found = "Procedures (ICD-10)"
+    found = None if kind is None else PROCEDURES.get(kind)
+    if kind == "icd10cm" and (known := _icd10cm_known(plain)) is not None:
+        found = str(_icd10cm().get_description(_icd10cm().get_ancestors(known)[-1]))
+    elif kind == "icd9dx" and (number := icd9_chapter(plain)):
+        found = ICD9_CHAPTERS[number - 1][1]
     return found or f"{split_code(code)[0] or 'Other'} codes"
 
 
@@ -107,16 +105,6 @@ def _common(kind: Kind, plain: str) -> str | None:
     general = min((meaning for meaning in below if "unspecified" in meaning.lower()), key=len, default=None)
     named = _UNSPECIFIED.sub("", general or below[0])
     return f"{named[:1].upper()}{named[1:]}, and related"
-
-
-def _icd10cm_description(plain: str) -> str | None:
-    known = _icd10cm_known(plain)
-    return None if known is None else str(_icd10cm().get_description(known))
-
-
-def _icd10cm_chapter(plain: str) -> str | None:
-    known = _icd10cm_known(plain)
-    return None if known is None else str(_icd10cm().get_description(_icd10cm().get_ancestors(known)[-1]))
 
 
 def _icd10cm_known(plain: str) -> str | None:

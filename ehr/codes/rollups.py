@@ -3,7 +3,7 @@
 Codes of systems a roll-up does not speak of, and ICD codes its tables do not know, stay as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,22 +24,14 @@ def icd3(system: str, code: str) -> str | None:
 
 def ccs(system: str, code: str) -> str | None:
     """Single-level CCS of ICD-9; ICD-10 goes by way of the GEM table."""
-    if system == "ICD10CM":
-        code = _mapped("ICD10toICD9", code) or ""
-    elif system != "ICD9DX":
-        return None
-    group = _mapped("ICD9toCCS", code)
-    return None if group is None else f"CCS:{group}"
+    tables = {"ICD9DX": ("ICD9toCCS",), "ICD10CM": ("ICD10toICD9", "ICD9toCCS")}
+    return _mapped("CCS", tables.get(system, ()), code)
 
 
 def ccsr(system: str, code: str) -> str | None:
     """The first CCSR category of ICD-10; ICD-9 goes by way of the GEM table."""
-    if system == "ICD9DX":
-        code = _mapped("ICD9toICD10", code) or ""
-    elif system != "ICD10CM":
-        return None
-    group = _mapped("ICD10toCCSR", code)
-    return None if group is None else f"CCSR:{group}"
+    tables = {"ICD10CM": ("ICD10toCCSR",), "ICD9DX": ("ICD9toICD10", "ICD10toCCSR")}
+    return _mapped("CCSR", tables.get(system, ()), code)
 
 
 def chapter(system: str, code: str) -> str | None:
@@ -53,11 +45,7 @@ def chapter(system: str, code: str) -> str | None:
     return None if number is None else f"{name}:{number}"
 
 
-def none(system: str, code: str) -> str | None:
-    return None
-
-
-ROLLUPS: dict[str, Rollup] = {"none": none, "icd3": icd3, "ccs": ccs, "ccsr": ccsr, "chapter": chapter}
+ROLLUPS: dict[str, Rollup] = {"none": lambda *_: None, "icd3": icd3, "ccs": ccs, "ccsr": ccsr, "chapter": chapter}
 
 
 def rolled_up(code: str, rollup: Rollup) -> str:
@@ -72,6 +60,8 @@ def _mapper(name: str) -> Any:
     return getattr(mappers, name)()
 
 
-def _mapped(table: str, code: str) -> str | None:
-    found: str | None = _mapper(table).map(plain_icd(code)) if code else None
-    return found
+def _mapped(name: str, tables: Sequence[str], code: str | None) -> str | None:
+    """The code led through the tables, one after another; None if there are none, or one of them does not know it."""
+    for table in tables:
+        code = _mapper(table).map(plain_icd(code)) if code else None
+    return f"{name}:{code}" if tables and code is not None else None

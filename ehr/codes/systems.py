@@ -61,6 +61,12 @@ def split_decile(code: str) -> tuple[str, str]:
     return (stem, f"D{number}") if mark and number.isdigit() else (code, "")
 
 
+def split_lab(code: str) -> tuple[str, str, str]:
+    """(`LOINC`, `2345-7`, `D7`) of `LOINC:2345-7#D7`; the last is empty for other codes."""
+    system, rest = split_code(code)
+    return (system, *split_decile(rest))
+
+
 def without_decile(code: str) -> str:
     """`LOINC:2345-7` of `LOINC:2345-7#D7`; other codes as they are."""
     return split_decile(code)[0]

@@ -58,16 +58,10 @@ class CmsClaims(TablesReader):
         for name in [role for role in rows.columns if role not in (*CLAIMS.needs, *CLAIMS.takes)]:
             # an empty cell is no code: claims have room for more than they use
             some = filled(rows.columns[name])
-            keep = pa.array(some)
-            code = without_dots(rows.columns[name].filter(keep))
+            whose, codes, patients = (column.filter(pa.array(some)) for column in (record, rows.columns[name], patient))
+            code, was_number = without_dots(codes), name in rows.numbers
             yield Events(
-                rows.file,
-                rows.lines[some],
-                record.filter(keep),
-                code,
-                system_of(name),
-                patient.filter(keep),
-                code_was_number=name in rows.numbers,
+                rows.file, rows.lines[some], whose, code, system_of(name), patients, code_was_number=was_number
             )
 
 

@@ -64,16 +64,10 @@ class LongReader(Reader):
             wrong = filled(rows.columns["value"]) & pc.is_null(value).to_numpy(zero_copy_only=False)
             rejects.add("value-not-a-number", rows.lines[wrong], rows.file)
             rows, value = rows.where(~wrong), value.filter(pa.array(~wrong))
-        return Events(
-            rows.file,
-            rows.lines,
-            rows.columns["record_id"],
-            rows.columns["code"],
-            rows.columns.get("vocabulary", self.options.default_vocabulary),
-            rows.columns.get("patient_id"),
-            value,
-            code_was_number="code" in rows.numbers,
-        )
+        record, code, patient = rows.columns["record_id"], rows.columns["code"], rows.columns.get("patient_id")
+        system = rows.columns.get("vocabulary", self.options.default_vocabulary)
+        was_number = "code" in rows.numbers
+        return Events(rows.file, rows.lines, record, code, system, patient, value, code_was_number=was_number)
 
     def _of_objects(self, file: str, numbered: list[tuple[int, dict[str, Any]]], rejects: Rejects) -> Iterator[Batch]:
         """Objects with one code each, or with the list `codes` of a whole record, which may be empty."""

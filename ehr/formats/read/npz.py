@@ -22,6 +22,7 @@ from ehr.formats.read.sources import SourceFile
 INSIDE = "vocabulary.txt"
 RECORDS_AT_A_TIME = 1 << 16
 LONGEST_VOCABULARY = 64 << 20
+TOO_LONG = f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes"
 VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -105,20 +106,14 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).file_size > LONGEST_VOCABULARY:
-        raise TooLargeError(f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes")
+        raise TooLargeError(TOO_LONG)
     return archive.read(name)
 
 
 def _whole(files: Sequence[SourceFile]) -> bytes:
     if not files:
         raise DataError("the matrix has no vocabulary; send a file with a code per line beside it")
-    with files[0].inflated() as stream:
-        data = b""
-        while block := stream.read(1 << 20):
-            data += block
-            if len(data) > LONGEST_VOCABULARY:
-                raise TooLargeError(f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes")
-    return data
+    return files[0].whole(LONGEST_VOCABULARY, TOO_LONG)
 
 
 def _vocabulary(data: bytes) -> list[str]:

@@ -65,11 +65,7 @@ class Omop(TablesReader):
         _events("procedure_occurrence", "procedure", "procedure_date"),
         _events("drug_exposure", "drug", "drug_exposure_start_date"),
         _events(
-            "measurement",
-            "measurement",
-            "measurement_date",
-            value=("value_as_number",),
-            text=("value_source_value",),
+            "measurement", "measurement", "measurement_date", value=("value_as_number",), text=("value_source_value",)
         ),
         _events("observation", "observation", "observation_date"),
     )

@@ -41,18 +41,10 @@ class Synthea(TablesReader):
     )
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        patient = rows.columns["patient"]
         if table.name == "patients":
-            yield Patients(
-                rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
-            )
+            yield Patients(rows.file, rows.lines, patient, rows.columns["sex"], as_days(rows.columns["birth"]))
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
-        yield Events(
-            rows.file,
-            rows.lines,
-            rows.columns[self.unit],
-            stripped(rows.columns["code"]),
-            SYSTEMS[table.name],
-            rows.columns["patient"],
-            day=day,
-        )
+        record, code = rows.columns[self.unit], stripped(rows.columns["code"])
+        yield Events(rows.file, rows.lines, record, code, SYSTEMS[table.name], patient, day=day)

@@ -70,36 +70,21 @@ class WideReader(Reader):
             if has.any():
                 present[i] = np.flatnonzero(has)
         rejects.add("not-a-count", rows.lines[~good], rows.file)
-        record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
-        patient = rows.columns.get("patient_id")
-        keep = pa.array(good)
-        yield Visits(
-            rows.file,
-            rows.lines[good],
-            record.filter(keep),
-            None if patient is None else patient.filter(keep),
-            counts=True,
-        )
+        yield Visits(rows.file, rows.lines[good], *self._who(rows, np.flatnonzero(good)), counts=True)
         if present:
-            yield self._events(rows, good, present, codes, record, patient)
+            at = np.concatenate([where[good[where]] for where in present.values()])
+            which = np.repeat(np.arange(len(present)), [good[where].sum() for where in present.values()])
+            default = self.options.default_vocabulary
+            names = [f"{default}:{codes[i]}" if default and ":" not in codes[i] else codes[i] for i in present]
+            record, patient = self._who(rows, at)
+            code = pa.array(names, pa.string()).take(pa.array(which))
+            yield Events(rows.file, rows.lines[at], record, code, None, patient)
 
-    def _events(
-        self,
-        rows: Rows,
-        good: NDArray[np.bool_],
-        present: dict[int, NDArray[np.int64]],
-        codes: dict[int, str],
-        record: pa.StringArray,
-        patient: pa.StringArray | None,
-    ) -> Events:
-        at = np.concatenate([where[good[where]] for where in present.values()])
-        which = np.repeat(np.arange(len(present)), [good[where].sum() for where in present.values()])
-        default = self.options.default_vocabulary
-        names = [f"{default}:{name}" if default and ":" not in name else name for name in (codes[i] for i in present)]
-        taken = pa.array(at)
-        owner = None if patient is None else patient.take(taken)
-        code = pa.array(names, pa.string()).take(pa.array(which))
-        return Events(rows.file, rows.lines[at], record.take(taken), code, None, owner)
+    def _who(self, rows: Rows, at: NDArray[np.int64]) -> tuple[pa.StringArray, pa.StringArray | None]:
+        """(record, patient) of some rows."""
+        patient = rows.columns.get("patient_id")
+        record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
+        return record.take(pa.array(at)), None if patient is None else patient.take(pa.array(at))
 
 
 def _has_code(column: pa.StringArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -18,10 +18,6 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def header(columns: Sequence[str]) -> bytes:
-    return (",".join(columns) + "\n").encode()
-
-
 def lines(columns: Sequence[str], cells: Cells, n: int) -> bytes:
     """`n` rows; a column that `cells` does not name is empty, and a text stands in every row."""
     if n == 0:
@@ -51,7 +47,7 @@ def one_row(columns: Sequence[str], cells: Mapping[str, Any]) -> bytes:
 
 
 def table(columns: Sequence[str], blocks: Iterator[bytes]) -> Iterator[bytes]:
-    yield header(columns)
+    yield (",".join(columns) + "\n").encode()
     yield from blocks
 
 

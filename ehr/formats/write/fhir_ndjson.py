@@ -8,16 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ehr.codes.icd import dotted_icd
-from ehr.codes.systems import BY_NAME, LOCAL_URL, domain_of, split_code, split_decile
+from ehr.codes.systems import BY_NAME, LOCAL_URL, domain_of, split_code, split_lab
 from ehr.formats.write.dates import birth_year, days_of
 from ehr.formats.write.people import People, Person
 from ehr.formats.write.protocol import Block, CohortSource, Writer
 
-TAG = {
-    "system": "http://terminology.hl7.org/CodeSystem/v3-ActReason",
-    "code": "HTEST",
-    "display": "test health data",
-}
+TAG = {"system": "http://terminology.hl7.org/CodeSystem/v3-ActReason", "code": "HTEST", "display": "test health data"}
 META = {"tag": [TAG]}
 SEXES = {"F": "female", "M": "male"}
 RECORDS_AT_A_TIME = 512
@@ -77,8 +73,7 @@ ENCOUNTER = {
 
 def _resource(code: str, position: int) -> dict[str, Any]:
     """What a code says, as the resource of its domain."""
-    system, rest = split_code(code)
-    stem, decile = split_decile(rest)
+    system, stem, decile = split_lab(code)
     url = BY_NAME[system].fhir if system in BY_NAME else f"{LOCAL_URL}{system}"
     concept = {"coding": [{"system": url, "code": dotted_icd(system, stem)}]}
     kind = "observation" if decile else domain_of(system)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ehr.canonical_json import to_json
-from ehr.codes.systems import AGE, SEX, split_code, split_decile
+from ehr.codes.systems import AGE, SEX, split_code, split_lab
 from ehr.formats.write import csv_tables as csv
 from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
 from ehr.formats.write.people import People
@@ -89,10 +89,10 @@ def _admissions(cohort: CohortSource) -> Iterator[bytes]:
 
 def _lab_items(cohort: CohortSource) -> dict[tuple[str, str], str]:
     """(system, lab) -> ITEMID. MIMIC's own items keep their number; a LOINC code gets one above all of MIMIC's."""
-    labs = [(system, split_decile(rest)[0]) for system, rest in map(split_code, cohort.vocabulary)]
-    loincs = sorted({lab for system, lab in labs if system == "LOINC"})
+    labs = [split_lab(code) for code in cohort.vocabulary]
+    loincs = sorted({lab for system, lab, _ in labs if system == "LOINC"})
     items = {("LOINC", lab): str(FIRST_LOINC_ITEM + i) for i, lab in enumerate(loincs)}
-    return items | {("MIMICLAB", lab): lab for system, lab in labs if system == "MIMICLAB"}
+    return items | {("MIMICLAB", lab): lab for system, lab, _ in labs if system == "MIMICLAB"}
 
 
 def _items(cohort: CohortSource) -> Iterator[bytes]:
@@ -103,7 +103,7 @@ def _items(cohort: CohortSource) -> Iterator[bytes]:
 
 def _events(cohort: CohortSource, table: Table) -> Iterator[bytes]:
     items = _lab_items(cohort)
-    parts = [(system, *split_decile(rest)) for system, rest in map(split_code, cohort.vocabulary)]
+    parts = [split_lab(code) for code in cohort.vocabulary]
     texts = [items.get((system, stem), stem) for system, stem, _ in parts]
     belongs = np.array([system in table.systems for system, *_ in parts], dtype=bool)
     for block in cohort.blocks() if belongs.any() else ():

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.canonical_json import to_json
-from ehr.codes.systems import BY_NAME, domain_of, split_code, split_decile, without_decile
+from ehr.codes.systems import BY_NAME, domain_of, split_lab, without_decile
 from ehr.formats.concepts import CodeConcepts, Concept
 from ehr.formats.write import csv_tables as csv
 from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
@@ -128,29 +128,27 @@ class Cdm:
     """A cohort, seen as a CDM."""
 
     cohort: CohortSource
-
-    @cached_property
-    def persons(self) -> People:
-        return People(self.cohort)
+    persons: People
 
     @cached_property
     def domains(self) -> list[str]:
         """Of each code; a lab's decile is a measurement whatever its system."""
-        parts = [split_code(code) for code in self.cohort.vocabulary]
-        return ["measurement" if split_decile(rest)[1] else domain_of(system) for system, rest in parts]
+        return ["measurement" if decile else domain_of(system) for system, _, decile in self.parts]
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str, str]]:
+        """System, stem and decile of each code."""
+        return [split_lab(code) for code in self.cohort.vocabulary]
 
     @cached_property
     def source_concepts(self) -> list[Concept]:
         """Of each code. The ten deciles of a lab share the lab's."""
         made: dict[tuple[str, str], Concept] = {}
-        for position, code in enumerate(self.cohort.vocabulary):
-            system, rest = split_code(code)
-            stem = split_decile(rest)[0]
-            found = self._known(code).source
+        for position, (code, (system, stem, _)) in enumerate(zip(self.cohort.vocabulary, self.parts, strict=True)):
             vocabulary = BY_NAME[system].omop if system in BY_NAME else system or "OBSERVATION"
-            made.setdefault((system, stem), found or Concept(LOCAL_CONCEPTS + position, vocabulary, stem))
-        stems = [(system, split_decile(rest)[0]) for system, rest in map(split_code, self.cohort.vocabulary)]
-        return [made[stem] for stem in stems]
+            local = Concept(LOCAL_CONCEPTS + position, vocabulary, stem)
+            made.setdefault((system, stem), self._known(code).source or local)
+        return [made[system, stem] for system, stem, _ in self.parts]
 
     @cached_property
     def standard_concepts(self) -> list[Concept | None]:
@@ -198,7 +196,6 @@ class Cdm:
         mine = belongs[code] & ~self.persons.told(block)
         record, code = row[mine] + block.first_record, code[mine]
         own, day = csv.numbers(record), csv.days(days_of(record))
-        parts = [split_decile(split_code(name)[1]) for name in self.cohort.vocabulary]
         standard = [str(concept.concept_id if concept else 0) for concept in self.standard_concepts]
         cells: dict[str, Any] = {
             table.columns[0]: csv.numbers(record * len(self.cohort.vocabulary) + code),
@@ -206,12 +203,12 @@ class Cdm:
             "visit_occurrence_id": own,
             f"{table.prefix}_concept_id": csv.by_code(standard, code),
             f"{table.prefix}_type_concept_id": "0",
-            f"{table.prefix}_source_value": csv.by_code([stem for stem, _ in parts], code),
+            f"{table.prefix}_source_value": csv.by_code([stem for _, stem, _ in self.parts], code),
             f"{table.prefix}_source_concept_id": csv.by_code([str(c.concept_id) for c in self.source_concepts], code),
             **dict.fromkeys(table.days, day),
         }
         if "value_source_value" in table.columns:
-            cells["value_source_value"] = csv.by_code([decile for _, decile in parts], code)
+            cells["value_source_value"] = csv.by_code([decile for *_, decile in self.parts], code)
         return csv.lines(table.columns, cells, len(record))
 
     def concepts(self) -> Iterator[bytes]:
@@ -249,7 +246,7 @@ class Cdm:
 
 
 def write_omop(cohort: CohortSource) -> Iterator[bytes]:
-    cdm = Cdm(cohort)
+    cdm = Cdm(cohort, People(cohort))
     stream = ZipStream()
     yield from stream.file("manifest.json", [to_json({**cohort.manifest, "dates": SYNTHETIC_DATES})])
     yield from stream.file("cdm_source.csv", csv.table(CDM_SOURCE, cdm.source()))
