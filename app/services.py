@@ -16,6 +16,7 @@ from ehr.vocabulary import Vocabulary
 from model_store import bundles, datasets
 from model_store.blobs import BlobStore, open_store
 from model_store.database import Database
+from model_store.manifests import vocabulary_in
 from model_store.repositories import DatasetRepository, IdempotencyRepository
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
@@ -99,9 +100,8 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
         manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
-        config = manifest["config"]
-        calls = most_calls(str(config.get("generator")), config.get("settings", {}))
-        return ModelFacts(bundles.vocabulary_in(manifest), calls)
+        calls = most_calls(str(manifest.config.get("generator")), manifest.config.get("settings", {}))
+        return ModelFacts(vocabulary_in(manifest), calls)
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
         dataset = datasets.load_dataset(self.store, prefix, manifest_hash)
@@ -109,4 +109,4 @@ class Services:
 
     def _load_code_counts(self, prefix: str, manifest_hash: str) -> CodeCounts:
         manifest = datasets.load_dataset_manifest(self.store, prefix, manifest_hash)
-        return CodeCounts(tuple(manifest["vocabulary"]), tuple(manifest["shown_counts"]))
+        return CodeCounts(manifest.vocabulary, manifest.shown_counts)

@@ -19,7 +19,7 @@ from ehr.vocabulary import Vocabulary
 from ehr_d3pm import Client
 from model_store import layout
 from model_store.blobs import open_store
-from model_store.bundles import Bundle, save_bundle
+from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.database import Database
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.repositories import ModelRepository
@@ -159,7 +159,7 @@ def _bundle(generator: Generator, threads: int) -> Bundle:
     torch.set_num_threads(threads)
     costs = measured_costs(state, vocabulary, 0, resident_bytes())
     torch.set_num_threads(before)
-    return Bundle(pack_tensors(state.tensors), plain(state.config), vocabulary, {"seed": 0, "costs": costs})
+    return Bundle(pack_tensors(state.tensors), model_manifest(plain(state.config), vocabulary, seed=0, costs=costs))
 
 
 def _stored(settings: Settings, bundle: Bundle) -> str:
@@ -171,11 +171,11 @@ def _stored(settings: Settings, bundle: Bundle) -> str:
         name="benchmark",
         job_id=new_id(JOB),
         dataset_id=new_id(DATASET),
-        generator=bundle.config["generator"],
+        generator=bundle.manifest.config["generator"],
         prefix=folder,
         manifest_hash=save_bundle(open_store(settings.resolved_store_url), folder, bundle),
         n_codes=len(bundle.vocabulary),
-        details=bundle.details,
+        details={"seed": bundle.manifest.seed, "costs": bundle.manifest.costs},
     )
     database = Database(settings.resolved_database_url, pooled=False)
     with database.session_scope() as session:

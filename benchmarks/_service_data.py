@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import BlobStore
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
 from model_store.database import Database
 from model_store.ids import DATASET, JOB, MODEL, new_id
+from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository
 from model_store.tables import Cohort, Job
 
@@ -54,13 +56,13 @@ def add_cohort(database: Database, store: BlobStore, owner: str, records: int, p
         sizes = rng.poisson(CODES_PER_RECORD, n)
         indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         indices = rng.integers(0, len(CODES), indptr[-1]).astype(np.int32)
-        data, blob = pack_part(first, indptr, indices, CODES), f"{folder}/parts/p{number}.parquet"
+        data, blob = pack_part(first, Records(indptr, indices, len(CODES)), CODES), f"{folder}/parts/p{number}.parquet"
         store.write(blob, data)
         sha256 = hashlib.sha256(data).hexdigest()
-        parts.append({"number": number, "blob": blob, "sha256": sha256, "first_record": first, "n_records": n})
+        parts.append(CohortPart(number=number, blob=blob, sha256=sha256, first_record=first, n_records=n))
         progress(first + n, records)
     manifest_hash = save_cohort_manifest(
-        store, f"{folder}/a1/manifest.json", cohort_manifest({}, {"seed": 0}, CODES, parts)
+        store, f"{folder}/a1/manifest.json", cohort_manifest(SourceModel(), {"seed": 0}, CODES, parts)
     )
     row = Cohort(
         job_id=job_id,

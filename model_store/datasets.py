@@ -15,9 +15,9 @@ from ehr.disclosure import shown, shown_parts
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import hash_arrays, pack_arrays, read_file, read_manifest, unpack_arrays, write_folder
+from model_store.files import hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
+from model_store.manifests import DatasetManifest, vocabulary_in
 
-FORMAT, VERSION = "ehr-d3pm dataset", 1
 RECORDS = "records.safetensors"
 SPLITS = ("train", "holdout", "test")
 QUANTILES = (5, 25, 50, 75, 95)
@@ -79,29 +79,20 @@ def shown_counts(records: Records) -> list[int | None]:
     return [shown(int(count), len(records)) for count in counts]
 
 
-def save_dataset(
-    store: BlobStore,
-    folder: str,
-    dataset: StoredDataset,
-    summary: dict[str, Any],
-    details: dict[str, Any] | None = None,
-) -> str:
-    """Write a dataset; returns the sha256 of its manifest. `details` go into the manifest: `lab_cut_points`, and the
-    `concepts` of codes."""
-    manifest = {
-        **({} if details is None else details),
-        "format": FORMAT,
-        "version": VERSION,
-        "vocabulary": list(dataset.vocabulary.codes),
-        "vocabulary_hash": dataset.vocabulary.hash,
-        "data_hash": dataset.data_hash,
-        "test_share": dataset.test_share,
-        "holdout_share": dataset.holdout_share,
-        "may_be_attacked": dataset.may_be_attacked,
-        "shown_counts": shown_counts(dataset.records),
-        "summary": summary,
-    }
-    return write_folder(store, folder, {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}, manifest)
+def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary: dict[str, Any], **details: Any) -> str:
+    """Write a dataset; returns the sha256 of its manifest. `details`: `lab_cut_points`, and the `concepts` of codes."""
+    manifest = DatasetManifest.of(
+        dataset.vocabulary,
+        data_hash=dataset.data_hash,
+        test_share=dataset.test_share,
+        holdout_share=dataset.holdout_share,
+        may_be_attacked=dataset.may_be_attacked,
+        shown_counts=shown_counts(dataset.records),
+        summary=summary,
+        **details,
+    )
+    arrays = pack_arrays(_arrays(dataset.records, dataset.position))
+    return write_folder(store, folder, {RECORDS: arrays}, manifest.stored())
 
 
 def data_hash(records: Records, position: NDArray[np.float32]) -> str:
@@ -112,22 +103,22 @@ def data_hash(records: Records, position: NDArray[np.float32]) -> str:
 def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDataset:
     """The dataset, if every byte is as it was written; CorruptError otherwise."""
     manifest = load_dataset_manifest(store, folder, manifest_hash)
-    arrays = unpack_arrays(read_file(store, folder, manifest, RECORDS))
-    vocabulary = Vocabulary(tuple(manifest["vocabulary"]))
+    arrays = unpack_arrays(read_file(store, folder, manifest.files, RECORDS))
+    vocabulary = vocabulary_in(manifest)
     return StoredDataset(
         Records(arrays["indptr"], arrays["indices"], len(vocabulary)),
         arrays["position"],
         vocabulary,
-        manifest["test_share"],
-        manifest["holdout_share"],
-        manifest["data_hash"],
-        manifest.get("may_be_attacked", True),
+        manifest.test_share,
+        manifest.holdout_share,
+        manifest.data_hash,
+        manifest.may_be_attacked,
     )
 
 
-def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> dict[str, Any]:
-    """The manifest alone: `vocabulary` and `shown_counts` (None where suppressed) are what GET .../codes needs."""
-    return read_manifest(store, folder, manifest_hash, FORMAT, VERSION)
+def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> DatasetManifest:
+    """The manifest alone, verified; CorruptError if it was changed."""
+    return DatasetManifest.read(store, folder, manifest_hash)
 
 
 def _arrays(records: Records, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:

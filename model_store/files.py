@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ehr.canonical_json import to_json
 from ehr.errors import CorruptError
 from model_store.blobs import BlobStore
 
 Arrays = dict[str, NDArray[Any]]
 MANIFEST = "manifest.json"
-
-
-def to_json(value: Any) -> bytes:
-    """Canonical JSON: the same value is the same bytes, everywhere."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1).encode()
 
 
 def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -53,11 +49,11 @@ def read_manifest(store: BlobStore, folder: str, sha256: str, what: str, version
     return manifest
 
 
-def read_file(store: BlobStore, folder: str, manifest: dict[str, Any], name: str) -> bytes:
-    """A file of the folder; CorruptError if a byte differs from what the manifest says."""
-    if name not in manifest["files"]:
+def read_file(store: BlobStore, folder: str, hashes: Mapping[str, str], name: str) -> bytes:
+    """A file of the folder; CorruptError if a byte differs from what the hashes of the manifest say."""
+    if name not in hashes:
         raise CorruptError(f"the manifest knows no file {name}")
-    return store.read(f"{folder}/{name}", manifest["files"][name])
+    return store.read(f"{folder}/{name}", hashes[name])
 
 
 def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -3,11 +3,13 @@
 A payload is stored in the job's row; a message carries the job's id and nothing else.
 """
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ehr.codes.rollups import ROLLUPS
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
+from ehr.formats.read import AUTO, READERS
 
 TASKS = {
     "ingest": "ehr_d3pm.ingest",
@@ -29,9 +31,13 @@ STEPS: dict[str, tuple[str, ...]] = {
     "evaluate": ("load", "measure", "store"),
 }
 
-# Known to ehr.formats and ehr.codes.rollups; a test keeps them equal.
-FormatName = Literal["auto", "long", "wide", "mimic-iii", "mimic-iv", "omop", "cms-claims", "synthea", "fhir", "meds"]
-RollupName = Literal["none", "icd3", "ccs", "ccsr", "chapter"]
+# The names of the registries: a new reader or roll-up needs no line here.
+if TYPE_CHECKING:
+    FormatName = str
+    RollupName = str
+else:
+    FormatName = Literal[AUTO, *(reader.name for reader in READERS)]
+    RollupName = Literal[*ROLLUPS]
 
 Kind = Literal["ingest", "train", "generate", "evaluate"]
 Name = Field(min_length=1, max_length=200)
@@ -62,7 +68,7 @@ class UploadedFile(Payload):
 
 
 class IngestPayload(Payload):
-    """Make a dataset from files of one of the formats of ehr/formats."""
+    """Make a dataset from files of one of the formats of ehr/formats/read."""
 
     dataset_id: str
     name: str = Name

@@ -1,7 +1,7 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -13,9 +13,9 @@ from app.services import Services
 from app.submissions import audit
 from ehr.errors import NotFoundError
 from ehr.formats import WRITERS, writer_named
-from ehr.formats.protocol import CodeConcepts
-from model_store.cohorts import load_cohort_manifest
+from model_store.cohorts import cohort_source, load_cohort_manifest
 from model_store.datasets import load_dataset_manifest
+from model_store.manifests import DatasetManifest
 from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
 from model_store.tables import Cohort
 
@@ -62,13 +62,11 @@ def download_cohort(
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)
-    for part in manifest["parts"][:1]:  # headers of tables come before the records: a damaged cohort is refused now
-        services.store.read(part["blob"], part["sha256"])
+    for part in manifest.parts[:1]:  # headers of tables come before the records: a damaged cohort is refused now
+        services.store.read(part.blob, part.sha256)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
-    known = _dataset_manifest(services, identity, cohort)
-    concepts = {code: CodeConcepts.of(stored) for code, stored in known.get("concepts", {}).items()}
-    manifest |= {"lab_cut_points": known.get("lab_cut_points", {})}
-    blocks = begun(wanted.write(services.store, manifest, concepts))
+    source = cohort_source(services.store, manifest, _dataset_manifest(services, identity, cohort))
+    blocks = begun(wanted.write(source))
     return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
 
 
@@ -81,13 +79,13 @@ def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
     services.sweeper.wake()
 
 
-def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> dict[str, Any]:
+def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> DatasetManifest | None:
     """What is known of the codes from the cohort's dataset, if that is still there."""
     try:
         with services.database.read_scope() as session:
             dataset = DatasetRepository(session).get(identity.owner, cohort.dataset_id)
     except NotFoundError:
-        return {}
+        return None
     return load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash)
 
 

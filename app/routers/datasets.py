@@ -117,8 +117,8 @@ def list_dataset_labs(dataset_id: str, services: Services_, identity: Reader) ->
     """List the labs that became deciles, with the nine values between the ten parts."""
     with services.database.read_scope() as session:
         dataset = DatasetRepository(session).get(identity.owner, dataset_id)
-    cuts = load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash).get("lab_cut_points", {})
-    return [LabAnswer(code=code, cut_points=points) for code, points in sorted(cuts.items())]
+    cuts = load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash).lab_cut_points
+    return [LabAnswer(code=code, cut_points=list(points)) for code, points in sorted(cuts.items())]
 
 
 @router.delete("/datasets/{dataset_id}", status_code=204)

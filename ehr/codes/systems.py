@@ -44,7 +44,8 @@ BY_FHIR = {system.fhir: system.name for system in SYSTEMS} | {"urn:oid:2.16.840.
 
 
 def split_code(code: str) -> tuple[str, str]:
-    """(system, rest); the system is empty where the code names none."""
+    """('ICD10CM', 'E11') of 'ICD10CM:E11'. Whatever stands before a colon is a system, also where nothing follows it;
+    a code without a colon names none."""
     system, colon, rest = code.partition(":")
     return (system, rest) if colon else ("", code)
 
@@ -60,22 +61,15 @@ def split_decile(code: str) -> tuple[str, str]:
     return (stem, f"D{number}") if mark and number.isdigit() else (code, "")
 
 
+def split_lab(code: str) -> tuple[str, str, str]:
+    """(`LOINC`, `2345-7`, `D7`) of `LOINC:2345-7#D7`; the last is empty for other codes."""
+    system, rest = split_code(code)
+    return (system, *split_decile(rest))
+
+
 def without_decile(code: str) -> str:
     """`LOINC:2345-7` of `LOINC:2345-7#D7`; other codes as they are."""
     return split_decile(code)[0]
-
-
-def plain_icd(code: str) -> str:
-    """As MIMIC and claims write ICD codes: without the dot, in capitals."""
-    return code.replace(".", "").upper()
-
-
-def dotted_icd(system: str, code: str) -> str:
-    """As FHIR and people write ICD codes. E codes of ICD-9 have four characters before the dot, procedures two."""
-    if "." in code or not system.startswith("ICD") or system == "ICD10PCS":
-        return code
-    head = 2 if system == "ICD9PX" else 4 if system == "ICD9DX" and code.startswith("E") else 3
-    return f"{code[:head]}.{code[head:]}" if len(code) > head else code
 
 
 def age_band(age: int) -> str:

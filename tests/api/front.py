@@ -16,7 +16,7 @@ from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from ehr_d3pm import Client
 from model_store import layout
-from model_store.bundles import Bundle, save_bundle
+from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
 from model_store.datasets import StoredDataset, positions, save_dataset, split_of, summarise
 from model_store.ids import DATASET, JOB, MODEL, new_id
@@ -130,8 +130,8 @@ class Caller:
     ) -> str:
         model_id = new_id(MODEL)
         folder = layout.model_folder(model_id, 1)
-        bundle = Bundle(b"weights", {"settings": {"timesteps": 50}}, Vocabulary(codes), {"seed": 0})
-        manifest_hash = save_bundle(self.front.services.store, folder, bundle)
+        manifest = model_manifest({"settings": {"timesteps": 50}}, Vocabulary(codes), seed=0)
+        manifest_hash = save_bundle(self.front.services.store, folder, Bundle(b"weights", manifest))
         row = Model(
             id=model_id,
             owner=self.owner,
@@ -157,7 +157,7 @@ class Caller:
         store = self.front.services.store
         for number, rows in enumerate(parts):
             records = csr(rows, len(codes))
-            data = pack_part(first, records.indptr, records.indices, vocabulary)
+            data = pack_part(first, records, vocabulary)
             blob = f"{folder}/parts/p{number}.parquet"
             store.write(blob, data)
             sha256 = hashlib.sha256(data).hexdigest()

@@ -108,7 +108,7 @@ def with_metric(report: Report, family: str, **changes: Any) -> Report:
     return report.model_copy(update={family: grown})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_a_metric_that_the_page_does_not_know_is_on_it(family: str) -> None:
     """By its title if it has one, else by its name; with whichever of the family's figures it has."""
     report = small_report(conditioned=family in ("conditional", "slice_privacy"))

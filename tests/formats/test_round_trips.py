@@ -20,7 +20,7 @@ from meds import DataSchema
 from scipy.sparse import load_npz
 
 from ehr.formats import WRITERS
-from ehr.formats.protocol import CodeConcepts, Concept
+from ehr.formats.concepts import CodeConcepts, Concept
 from tests.formats.cohorts import Record, written
 from tests.formats.reading import ROOMY, read_upload
 

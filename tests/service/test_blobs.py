@@ -16,7 +16,7 @@ from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import BlobStore, FileStore, S3Store, open_store, sha256_of
-from model_store.bundles import Bundle, load_bundle, save_bundle, zip_bundle
+from model_store.bundles import Bundle, load_bundle, model_manifest, save_bundle, zip_bundle
 from model_store.cohorts import (
     cohort_manifest,
     effective_records,
@@ -36,6 +36,7 @@ from model_store.datasets import (
 )
 from model_store.files import pack_arrays, unpack_arrays
 from model_store.ids import DATASET, JOB, MODEL, new_id
+from model_store.manifests import CohortPart, SourceModel
 
 
 class MemoryStore(S3Store):
@@ -123,13 +124,16 @@ VOCABULARY = Vocabulary(("ICD9DX:001", "ICD9DX:002", "RX:9"))
 def saved_bundle(store: BlobStore) -> tuple[str, str]:
     folder = layout.model_folder(new_id(MODEL), 1)
     weights = pack_arrays({"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
-    return folder, save_bundle(store, folder, Bundle(weights, {"generator": "d3pm"}, VOCABULARY, {"seed": 3}))
+    return folder, save_bundle(
+        store, folder, Bundle(weights, model_manifest({"generator": "d3pm"}, VOCABULARY, seed=3))
+    )
 
 
 def test_a_bundle_comes_back_as_it_was(store: BlobStore) -> None:
     folder, manifest_hash = saved_bundle(store)
     bundle = load_bundle(store, folder, manifest_hash)
-    assert bundle.vocabulary == VOCABULARY and bundle.details == {"seed": 3}
+    assert bundle.vocabulary == VOCABULARY and bundle.manifest.seed == 3
+    assert bundle.manifest == model_manifest({"generator": "d3pm"}, VOCABULARY, seed=3, files=bundle.manifest.files)
     assert unpack_arrays(bundle.weights)["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
     first, second = io.BytesIO(), io.BytesIO()
     zip_bundle(store, folder, manifest_hash, first)
@@ -205,22 +209,23 @@ def test_small_cells_do_not_leave() -> None:
 
 def test_a_cohort_comes_back_with_its_empty_records(store: BlobStore) -> None:
     job_id = new_id(JOB)
-    indptr, indices = np.array([0, 2, 2, 3, 3]), np.array([0, 2, 1], dtype=np.int32)
-    data = pack_part(1024, indptr, indices, VOCABULARY)
-    assert data == pack_part(1024, indptr, indices, VOCABULARY)
+    records = Records(np.array([0, 2, 2, 3, 3]), np.array([0, 2, 1], dtype=np.int32), 3)
+    data = pack_part(1024, records, VOCABULARY)
+    assert data == pack_part(1024, records, VOCABULARY)
     blob = f"{layout.cohort_folder(job_id)}/parts/p0.parquet"
     store.write(blob, data)
-    part = {"number": 0, "blob": blob, "sha256": sha256_of(store, blob), "first_record": 1024, "n_records": 4}
+    part = CohortPart(number=0, blob=blob, sha256=sha256_of(store, blob), first_record=1024, n_records=4)
     folder = f"{layout.cohort_folder(job_id)}/a1"
-    manifest = cohort_manifest({"id": "m"}, {"n": 4}, VOCABULARY, [part])
+    manifest = cohort_manifest(SourceModel(id="m"), {"n": 4}, VOCABULARY, [part])
     manifest_hash = save_cohort_manifest(store, f"{folder}/manifest.json", manifest)
     (block,) = iter_blocks(store, load_cohort_manifest(store, folder, manifest_hash))
     assert block.first_record == 1024
-    assert block.indptr.tolist() == indptr.tolist() and block.indices.tolist() == indices.tolist()
+    assert block.records.indptr.tolist() == [0, 2, 2, 3, 3] and block.records.indices.tolist() == [0, 2, 1]
     assert effective_records(store, manifest) is None  # nothing was weighed
-    store.write(f"{blob}2", pack_part(1028, indptr, indices, VOCABULARY, effective=2.5))
-    weighed = part | {"blob": f"{blob}2", "sha256": sha256_of(store, f"{blob}2"), "first_record": 1028}
-    assert effective_records(store, manifest | {"parts": [part, weighed]}) == 4 + 2.5
+    store.write(f"{blob}2", pack_part(1028, records, VOCABULARY, effective=2.5))
+    moved = {"blob": f"{blob}2", "sha256": sha256_of(store, f"{blob}2"), "first_record": 1028}
+    weighed = part.model_copy(update=moved)
+    assert effective_records(store, manifest.model_copy(update={"parts": (part, weighed)})) == 4 + 2.5
     store.write(blob, data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CorruptError):
         list(iter_blocks(store, manifest))

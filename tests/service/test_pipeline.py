@@ -1,9 +1,10 @@
 """The whole way with real workers: upload, train, generate, evaluate."""
 
 from ehr.conditions import AskedCondition, AskedTarget
+from ehr.formats.write.arrow_rows import row_batches
 from ehr.reports import Report as ReportBody
 from model_store.bundles import load_bundle
-from model_store.cohorts import iter_blocks, iter_tables, load_cohort_manifest
+from model_store.cohorts import cohort_source, iter_blocks, load_cohort_manifest
 from model_store.ids import DATASET, new_id
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
@@ -29,9 +30,9 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     with stand.database.read_scope() as session:
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
     manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
-    assert [part["n_records"] for part in manifest["parts"]] == [1024, 1024, 452]
-    assert sum(len(block) for block in iter_blocks(stand.store, manifest)) == 2500
-    rows = list(iter_tables(stand.store, manifest))
+    assert [part.n_records for part in manifest.parts] == [1024, 1024, 452]
+    assert sum(len(block.records) for block in iter_blocks(stand.store, manifest)) == 2500
+    rows = list(row_batches(cohort_source(stand.store, manifest)))
     assert rows[0].schema.names == ["record_id", "code"]
 
     stand.succeed(result["evaluate_job_id"])
@@ -82,9 +83,9 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
     manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
     having = {"ICD9DX:004": 0, "target": 0}
-    for block in iter_blocks(stand.store, manifest):
-        for i in range(len(block)):
-            codes = {manifest["vocabulary"][c] for c in block.indices[block.indptr[i] : block.indptr[i + 1]]}
+    for _, records in iter_blocks(stand.store, manifest):
+        for i in range(len(records)):
+            codes = {manifest.vocabulary[c] for c in records.indices[records.indptr[i] : records.indptr[i + 1]]}
             having["ICD9DX:004"] += "ICD9DX:004" in codes
             having["target"] += bool(codes & {"ICD9DX:001", "ICD9DX:010"})
     assert having["ICD9DX:004"] == 1500 and abs(having["target"] - 450) <= 1

@@ -34,12 +34,12 @@ def replace_by_copies(stand: Stand, dataset_id: str, cohort_id: str) -> None:
         cohort = CohortRepository(session).get(OWNER, cohort_id)
         before = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
         train = dataset.split("train")
-        data = pack_part(0, train.indptr, train.indices, dataset.vocabulary)
+        data = pack_part(0, train, dataset.vocabulary)
         blob = f"{layout.cohort_folder(cohort_id)}/parts/copies.parquet"
         stand.store.write(blob, data)
         part = {"number": 0, "blob": blob, "first_record": 0, "n_records": len(train)}
         part["sha256"] = hashlib.sha256(data).hexdigest()
-        manifest = cohort_manifest(before["model"], before["request"], dataset.vocabulary, [part])
+        manifest = cohort_manifest(before.model, before.request, dataset.vocabulary, [part])
         cohort.prefix = f"{layout.cohort_folder(cohort_id)}/copies"
         cohort.manifest_hash = save_cohort_manifest(stand.store, f"{cohort.prefix}/manifest.json", manifest)
         cohort.n_records = len(train)

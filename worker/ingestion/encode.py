@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ehr.codes.rollups import ROLLUPS, rolled_up
 from ehr.codes.systems import ZEROS_MATTER
 from ehr.errors import DataError, TooLargeError
-from ehr.formats.protocol import Batch, Events, Lines, Patients, Visits
+from ehr.formats.read.protocol import Batch, Events, Lines, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import Limits
 from ehr.records import Records

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.systems import SEX, age_band
-from ehr.formats.protocol import Patients
+from ehr.formats.read.protocol import Patients
 from worker.ingestion.numbering import Growing, Ints, Numbering
 
 UNKNOWN = np.iinfo(np.int64).max

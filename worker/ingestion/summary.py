@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ehr.disclosure import shown
-from ehr.formats.protocol import Reader
+from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from worker.ingestion.encoded import Counted, Encoded
@@ -14,10 +14,7 @@ def told_rows(counted: Counted, min_records: int, every_count_is_shown: bool) ->
     """`repeated` would give the rows that stay, and with them the one count that is not shown; `rare` can be the count
     of one code, or tell that all of them are in one record each. Such figures are None."""
     rare: int | None = shown(counted.rare)
-    if counted.codes_dropped == 1 or counted.rare in (
-        counted.codes_dropped,
-        counted.codes_dropped * (min_records - 1),
-    ):
+    if counted.codes_dropped == 1 or counted.rare in (counted.codes_dropped, counted.codes_dropped * (min_records - 1)):
         rare = 0 if counted.codes_dropped == 0 else None
     return {
         "read": counted.usable + counted.rejected,

@@ -35,7 +35,7 @@ class Checkpoints:
         store, folder = self.run.runtime.store, pointer["folder"]
         try:
             manifest = read_manifest(store, folder, pointer["sha256"], FORMAT, VERSION)
-            tensors = unpack_tensors(read_file(store, folder, manifest, TENSORS))
+            tensors = unpack_tensors(read_file(store, folder, manifest["files"], TENSORS))
         except (StoreError, CorruptError) as error:
             log.warning("checkpoint is unusable", extra={"reason": str(error)})
             return None

@@ -61,7 +61,7 @@ def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) 
         asked = SampleRequest(rows, condition=request.condition, method=request.method, steps=calls)
         start = time.perf_counter()
         records = generator.sample(asked)
-        pack_part(0, records.indptr, records.indices, vocabulary)
+        pack_part(0, records, vocabulary)
         return time.perf_counter() - start
 
     draw(1, None if steps is None else 1)  # libraries load, threads start

@@ -1,19 +1,16 @@
 """Measure a cohort against real records the model has never seen; the report is versioned JSON."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 from sqlalchemy.orm import Session
 
-from ehr.conditions import AskedCondition
 from ehr.disclosure import rounded
 from ehr.errors import DataError, NotFoundError
 from ehr.records import Records
 from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
 from ehr.vocabulary import Vocabulary
-from model_store.cohorts import RecordBlock, effective_records, iter_blocks, load_cohort_manifest
+from model_store.cohorts import effective_records, iter_blocks, load_cohort_manifest
 from model_store.datasets import StoredDataset
+from model_store.manifests import CohortManifest, vocabulary_in
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
 from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
@@ -66,11 +63,14 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id or cohort.dataset_id)
     own_data = _is_own(cohort, manifest, dataset, payload)
     # A copy of the data may have other shares: what the model has not seen is for the model to say.
-    shares = [manifest["model"].get(name) if own_data else None for name in ("holdout_share", "test_share")]
+    shares = (manifest.model.holdout_share, manifest.model.test_share) if own_data else (None, None)
     train, holdout, test = (dataset.split(name, *shares) for name in ("train", "holdout", "test"))
-    synth = joined(iter_blocks(run.runtime.store, manifest), len(manifest["vocabulary"]))
-    synth, left_out = translated(synth, Vocabulary(tuple(manifest["vocabulary"])), dataset.vocabulary)
-    asked = AskedCondition.model_validate(manifest["request"].get("conditions") or {})
+    known = vocabulary_in(manifest)
+    blocks = [block.records for block in iter_blocks(run.runtime.store, manifest)]
+    synth, left_out = translated(
+        Records.concatenate([Records.from_sets([], len(known)), *blocks]), known, dataset.vocabulary
+    )
+    asked = manifest.condition
     condition, reported = None, None
     if not asked.is_empty:
         condition = dataset.vocabulary.resolve(asked)
@@ -101,20 +101,20 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     )
 
 
-def _attained(manifest: dict[str, Any], vocabulary: Vocabulary, synth: Records) -> list[AttainedTarget]:
+def _attained(manifest: CohortManifest, vocabulary: Vocabulary, synth: Records) -> list[AttainedTarget]:
     """The share that was asked for and the share that has one of the codes, for each target."""
     targets = []
-    for target in manifest["request"].get("targets") or []:
-        having = synth.having_any(vocabulary.matching_any(target["codes"]))
+    for target in manifest.targets:
+        having = synth.having_any(vocabulary.matching_any(target.codes))
         attained = float(having.mean()) if len(having) else 0.0
-        targets.append(AttainedTarget(codes=target["codes"], asked=target["share"], attained=attained))
+        targets.append(AttainedTarget(codes=target.codes, asked=target.share, attained=attained))
     return targets
 
 
-def _is_own(cohort: Cohort, manifest: dict[str, Any], dataset: StoredDataset, payload: EvaluatePayload) -> bool:
+def _is_own(cohort: Cohort, manifest: CohortManifest, dataset: StoredDataset, payload: EvaluatePayload) -> bool:
     """Whether the model learned from this dataset. A copy of the same data under another id is the same data."""
-    own = payload.dataset_id in (None, cohort.dataset_id) or manifest["model"].get("data_hash") == dataset.data_hash
-    if own and manifest["vocabulary_hash"] != dataset.vocabulary.hash:
+    own = payload.dataset_id in (None, cohort.dataset_id) or manifest.model.data_hash == dataset.data_hash
+    if own and manifest.vocabulary_hash != dataset.vocabulary.hash:
         raise DataError("the cohort and its dataset have different vocabularies")
     return own
 
@@ -135,12 +135,6 @@ def _generator(run: JobRun, cohort: Cohort) -> Generator | None:
         return model_of(run.runtime, run.claim.owner, cohort.model_id)[2]
     except NotFoundError:
         return None  # a cohort outlives its model; what needs the model is absent with its reason
-
-
-def joined(blocks: Iterable[RecordBlock], n_codes: int) -> Records:
-    """All blocks of a cohort."""
-    parts = [Records.from_sets([], n_codes), *(Records(b.indptr, b.indices, n_codes) for b in blocks)]
-    return Records.concatenate(parts)
 
 
 def translated(records: Records, known: Vocabulary, wanted: Vocabulary) -> tuple[Records, int]:

@@ -16,6 +16,7 @@ from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
 from model_store.files import MANIFEST
 from model_store.ids import JOB, new_id
+from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
 from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
@@ -195,7 +196,7 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
             weighed = Weighed()
             records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
             effective = weighed.worth(len(records)) if weighed.records else None
-            data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
+            data = pack_part(part.first_record, records, source.bundle.vocabulary, effective)
             runtime.store.write(blob, data)
             patiently(lambda: _finish_part(runtime, part, blob, data))
         except BaseException as error:
@@ -221,33 +222,23 @@ def _free_part(runtime: Runtime, part: PartClaim) -> None:
 def _store(run: JobRun, source: Source) -> Outcome:
     with run.runtime.database.read_scope() as session:
         rows = CohortRepository(session).parts(run.claim.job_id)
-    parts = [
-        {
-            "number": row.number,
-            "blob": row.blob,
-            "sha256": row.sha256,
-            "bytes": row.bytes,
-            "first_record": row.first_record,
-            "n_records": row.n_records,
-        }
-        for row in rows
-    ]
-    model = {
-        "id": source.row.id,
-        "generator": source.row.generator,
-        "manifest_hash": source.row.manifest_hash,
-        "dataset_id": source.row.dataset_id,
-        "data_hash": source.bundle.details.get("data_hash"),
-        "test_share": source.bundle.details.get("test_share"),
-        "holdout_share": source.bundle.details.get("holdout_share"),
-    }
+    names = ("number", "blob", "sha256", "bytes", "first_record", "n_records")
+    parts = [CohortPart(**{name: getattr(row, name) for name in names}) for row in rows]
+    model = SourceModel(
+        id=source.row.id,
+        generator=source.row.generator,
+        manifest_hash=source.row.manifest_hash,
+        dataset_id=source.row.dataset_id,
+        data_hash=source.bundle.manifest.data_hash,
+        test_share=source.bundle.manifest.test_share,
+        holdout_share=source.bundle.manifest.holdout_share,
+    )
     request = source.payload.stored()
     remarks = {"warnings": request.pop("warnings"), "resolved": source.resolved()}
-    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts) | remarks
+    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts, **remarks)
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
     run.own_folders.append(folder)
     manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)
-    shown = {name: value for name, value in manifest.items() if name not in ("vocabulary", "parts")}
     evaluate_id = new_id(JOB) if source.payload.evaluate else None
 
     def add_rows(session: Session) -> None:
@@ -260,14 +251,14 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 n_records=source.payload.n,
                 prefix=folder,
                 manifest_hash=manifest_hash,
-                manifest=shown | {"n_parts": len(parts)},
+                manifest=manifest.stored(without=["vocabulary", "parts"]) | {"n_parts": len(parts)},
             )
         )
         if evaluate_id is not None:
             _submit_evaluation(session, run, evaluate_id)
 
     result = {"cohort_id": run.claim.job_id, "records": source.payload.n, "evaluate_job_id": evaluate_id}
-    return Outcome(result, add_rows, keep=[folder, *(str(part["blob"]) for part in parts)])
+    return Outcome(result, add_rows, keep=[folder, *(part.blob for part in parts)])
 
 
 def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:

@@ -1,13 +1,12 @@
 """Make a dataset from uploaded files: read, encode, store. Needs no torch."""
 
 from contextlib import ExitStack
-from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
 from ehr.codes.systems import without_decile
 from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
-from ehr.formats.protocol import Reader
+from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from model_store import layout
 from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
@@ -86,9 +85,9 @@ def _store(
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)
     kept = {without_decile(code) for code in encoded.vocabulary.codes}
-    known = {code: asdict(found) for code, found in reader.concepts.items() if code in kept}
+    known = {code: found for code, found in reader.concepts.items() if code in kept}
     details = {"lab_cut_points": encoded.cuts, "concepts": known}
-    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, details)
+    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, **details)
 
     def add_rows(session: Session) -> None:
         DatasetRepository(session).add(

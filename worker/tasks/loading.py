@@ -28,7 +28,7 @@ def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle
     with runtime.database.read_scope() as session:
         row = ModelRepository(session).get(owner, model_id)
     bundle = load_bundle(runtime.store, row.prefix, row.manifest_hash)
-    return row, bundle, from_state(State(unpack_tensors(bundle.weights), bundle.config))
+    return row, bundle, from_state(State(unpack_tensors(bundle.weights), bundle.manifest.config))
 
 
 def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:

@@ -17,7 +17,7 @@ from ehr.generators.settings import (
     resolved_settings,
 )
 from model_store import layout
-from model_store.bundles import Bundle, save_bundle
+from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
@@ -148,7 +148,8 @@ def _store(
         "curve": plain(state.config.get("curve", [])),
         "costs": costs,
     }
-    bundle = Bundle(pack_tensors(state.tensors), plain(state.config), dataset.vocabulary, details)
+    manifest = model_manifest(plain(state.config), dataset.vocabulary, **details)
+    bundle = Bundle(pack_tensors(state.tensors), manifest)
     manifest_hash = save_bundle(run.runtime.store, folder, bundle)
 
     def add_rows(session: Session) -> None:

@@ -1,6 +1,5 @@
 """Zips of files. Members are read as streams and written nowhere under a name of theirs; tricks are refused."""
 
-import io
 import stat
 import zipfile
 import zlib
@@ -10,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from ehr.errors import DataError, TooLargeError
-from ehr.formats.read.sources import EMPTY_ZIP, ZIP, Budget, SourceFile
+from ehr.formats.read.sources import EMPTY_ZIP, ZIP, Budget, ByteStream, SourceFile
 
 MOST_MEMBERS = 1000
 
@@ -75,7 +74,7 @@ def _member(file: SourceFile, info: zipfile.ZipInfo, name: str) -> SourceFile:
     return inner
 
 
-class Member(io.RawIOBase):
+class Member(ByteStream):
     """A file in a zip, as a stream; where it stands is told as the position in the zip."""
 
     def __init__(self, archive: BinaryIO, info: zipfile.ZipInfo) -> None:
@@ -83,17 +82,9 @@ class Member(io.RawIOBase):
         with _whole_entry():
             self._file = zipfile.ZipFile(archive).open(info)  # noqa: SIM115 - closed with the archive
 
-    def readable(self) -> bool:
-        return True
-
     def read(self, size: int = -1) -> bytes:
         with _whole_entry():
             return self._file.read(size)
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def tell(self) -> int:
         return self._archive.tell()

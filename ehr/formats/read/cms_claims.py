@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ehr.formats.protocol import Batch, Events, Format, Patients, Visits
 from ehr.formats.read.columns import as_days, filled, stripped, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows
@@ -58,16 +58,10 @@ class CmsClaims(TablesReader):
         for name in [role for role in rows.columns if role not in (*CLAIMS.needs, *CLAIMS.takes)]:
             # an empty cell is no code: claims have room for more than they use
             some = filled(rows.columns[name])
-            keep = pa.array(some)
-            code = without_dots(rows.columns[name].filter(keep))
+            whose, codes, patients = (column.filter(pa.array(some)) for column in (record, rows.columns[name], patient))
+            code, was_number = without_dots(codes), name in rows.numbers
             yield Events(
-                rows.file,
-                rows.lines[some],
-                record.filter(keep),
-                code,
-                system_of(name),
-                patient.filter(keep),
-                code_was_number=name in rows.numbers,
+                rows.file, rows.lines[some], whose, code, system_of(name), patients, code_was_number=was_number
             )
 
 
@@ -77,6 +71,3 @@ def system_of(column: str) -> str | None:
 
 def code_columns(file: SourceFile) -> Sequence[str]:
     return [name for name in file.plain_columns if system_of(name) is not None]
-
-
-CMS_CLAIMS = Format(CmsClaims)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ehr.errors import DataError
-from ehr.formats.protocol import Batch, Reader
+from ehr.formats.read.protocol import Batch, Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ehr.codes.systems import BY_FHIR, DECILE, LOCAL_URL, plain_icd
+from ehr.codes.icd import plain_icd
+from ehr.codes.systems import BY_FHIR, DECILE, LOCAL_URL
 from ehr.errors import DataError
-from ehr.formats.protocol import Batch, Events, Format, Patients, Reader, Visits
 from ehr.formats.read.columns import as_days
 from ehr.formats.read.json_lines import Numbered, first_object, read_objects
+from ehr.formats.read.protocol import Batch, Events, Patients, Reader, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
-from ehr.formats.write.fhir_ndjson import FHIR_NDJSON
 
 CODED = ("Condition", "Procedure", "MedicationRequest", "Observation")
 NO_FACTS = {"entered-in-error", "refuted", "not-done"}
@@ -161,6 +161,3 @@ def _texts(values: Sequence[str | None]) -> pa.StringArray:
 
 def _lines(numbered: Numbered) -> "np.ndarray[Any, np.dtype[np.int64]]":
     return np.array([line for line, _ in numbered], dtype=np.int64)
-
-
-FHIR = Format(FhirReader, (FHIR_NDJSON,))

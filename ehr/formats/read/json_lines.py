@@ -52,12 +52,7 @@ def is_one_document(file: SourceFile) -> bool:
 
 def whole_document(file: SourceFile) -> dict[str, Any]:
     """A document of bounded size; a list of resources becomes a Bundle of them."""
-    with file.inflated() as stream:
-        data = b""
-        while block := stream.read(BLOCK):
-            data += block
-            if len(data) > LONGEST_LINE:
-                raise TooLargeError(f"a JSON document has at most {LONGEST_LINE:,} bytes; send NDJSON")
+    data = file.whole(LONGEST_LINE, f"a JSON document has at most {LONGEST_LINE:,} bytes; send NDJSON")
     try:
         found = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):

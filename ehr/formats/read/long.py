@@ -1,4 +1,4 @@
-"""long: a row per code. Reads CSV, TSV, Parquet and NDJSON (plain, gzip, zstd); writes long.csv.
+"""long: a row per code, in CSV, TSV, Parquet or NDJSON (plain, gzip, zstd).
 
 Columns: record_id, code, and optionally vocabulary, patient_id, time, value. A value makes the code a lab. Times are
 read past: records are sets.
@@ -13,23 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ehr.errors import DataError
-from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from ehr.formats.read.columns import as_numbers, filled
 from ehr.formats.read.json_lines import first_object, read_objects
+from ehr.formats.read.protocol import Batch, Events, Reader, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
-from ehr.formats.spreadsheet import as_meant, defused
-from model_store.blobs import BlobStore
-from model_store.cohorts import iter_tables
+from ehr.formats.spreadsheet import as_meant
 
 REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value")
 READ = ("record_id", "code", "vocabulary", "patient_id", "value")
-HEADER = b"record_id,vocabulary,code\r\n"
 
 
 class LongReader(Reader):
     name = "long"
+    generality = 2
 
     @classmethod
     def tables_in(cls, files: Sequence[SourceFile]) -> dict[int, str]:
@@ -66,16 +64,10 @@ class LongReader(Reader):
             wrong = filled(rows.columns["value"]) & pc.is_null(value).to_numpy(zero_copy_only=False)
             rejects.add("value-not-a-number", rows.lines[wrong], rows.file)
             rows, value = rows.where(~wrong), value.filter(pa.array(~wrong))
-        return Events(
-            rows.file,
-            rows.lines,
-            rows.columns["record_id"],
-            rows.columns["code"],
-            rows.columns.get("vocabulary", self.options.default_vocabulary),
-            rows.columns.get("patient_id"),
-            value,
-            code_was_number="code" in rows.numbers,
-        )
+        record, code, patient = rows.columns["record_id"], rows.columns["code"], rows.columns.get("patient_id")
+        system = rows.columns.get("vocabulary", self.options.default_vocabulary)
+        was_number = "code" in rows.numbers
+        return Events(rows.file, rows.lines, record, code, system, patient, value, code_was_number=was_number)
 
     def _of_objects(self, file: str, numbered: list[tuple[int, dict[str, Any]]], rejects: Rejects) -> Iterator[Batch]:
         """Objects with one code each, or with the list `codes` of a whole record, which may be empty."""
@@ -118,40 +110,3 @@ def _text(value: Any) -> str | None:
     if isinstance(value, float):
         return repr(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def write_long_csv(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
-    """Each code's cells are made once; a row is its record's number and the ready cells."""
-    yield HEADER
-    for batch in iter_tables(store, manifest):
-        code = batch.column("code")
-        cells = pa.array([_cells(text) for text in code.dictionary.to_pylist()], pa.string())
-        numbers = pc.cast(batch.column("record_id"), pa.string())
-        yield joined(pc.binary_join_element_wise(numbers, cells.take(code.indices), pa.scalar("", pa.string())))
-
-
-def _cells(code: str) -> str:
-    vocabulary, colon, rest = code.partition(":")
-    return f",{defused(vocabulary)},{defused(rest)}\r\n" if colon else f",,{defused(code)}\r\n"
-
-
-def joined(rows: pa.StringArray) -> bytes:
-    """The strings one after another: the array's own buffer, without a Python object per row."""
-    if len(rows) == 0:
-        return b""
-    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows), "")
-    return text[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]
-
-
-LONG = Format(
-    LongReader,
-    (
-        Writer(
-            "long.csv",
-            "text/csv; charset=utf-8",
-            "csv",
-            write_long_csv,
-            "records without codes",
-        ),
-    ),
-)

@@ -5,37 +5,20 @@ of the subject, not codes. The codes' metadata is recognised and not needed.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ehr.codes.systems import AGE, SEX, split_code
 from ehr.errors import DataError
-from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Patients, Reader, Writer
 from ehr.formats.read.columns import as_days, as_numbers, stripped
+from ehr.formats.read.protocol import Batch, Events, Patients, Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
-from ehr.formats.write.cohort_rows import rows_of
-from ehr.formats.write.dates import SYNTHETIC_DATES, days_of
-from ehr.formats.write.zips import Sink
-from model_store.blobs import BlobStore
-from model_store.cohorts import RecordBlock, iter_blocks
 
 BIRTH = "MEDS_BIRTH"
 SEX_PATTERN = r"^GENDER/{1,2}(F|M|FEMALE|MALE)$"
 DATA = {"subject_id", "time", "code"}
-SCHEMA = pa.schema(
-    [
-        pa.field("subject_id", pa.int64(), nullable=False),
-        pa.field("time", pa.timestamp("us")),
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("numeric_value", pa.float32()),
-    ]
-)
 
 
 class MedsReader(Reader):
@@ -93,43 +76,3 @@ def _is_shard(file: SourceFile) -> bool:
 
 def _is_metadata(file: SourceFile) -> bool:
     return file.kind == "parquet" and "code" in file.plain_columns and "parent_codes" in file.plain_columns
-
-
-def write_meds(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
-    """One shard: subjects are contiguous, and what has no time (sex, age) comes first, as MEDS wants it."""
-    sink = Sink()
-    schema = SCHEMA.with_metadata({"dates": SYNTHETIC_DATES, "meds_version": "0.4.1"})
-    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
-        for block in iter_blocks(store, manifest):
-            writer.write_batch(_events(block, manifest["vocabulary"], schema))
-            yield sink.take()
-    yield sink.take()
-
-
-def _events(block: RecordBlock, vocabulary: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    row, code = rows_of(block)
-    has_no_time = np.array([split_code(name)[0] in (SEX, AGE) for name in vocabulary], dtype=bool)[code]
-    order = np.lexsort((~has_no_time, row))
-    subject, code, has_no_time = row[order] + block.first_record, code[order], has_no_time[order]
-    names = pa.array([name.replace(":", "//", 1) for name in vocabulary], pa.string())
-    columns = [
-        pa.array(subject, pa.int64()),
-        pa.array(days_of(subject).astype("datetime64[us]"), pa.timestamp("us"), mask=has_no_time),
-        names.take(pa.array(code)),
-        pa.nulls(len(code), pa.float32()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-MEDS = Format(
-    MedsReader,
-    (
-        Writer(
-            "meds.parquet",
-            "application/vnd.apache.parquet",
-            "meds.parquet",
-            write_meds,
-            "records without codes; values of labs; dates are synthesised",
-        ),
-    ),
-)

@@ -6,9 +6,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ehr.formats.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.columns import as_days, filled, stripped, with_value_or_decile, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
@@ -64,36 +64,19 @@ class Mimic(TablesReader):
             rejects.add("no-ndc", rows.lines[none], rows.file)
             rows = rows.where(~none)
         record, patient = self.who(rows)
-        code = without_dots(rows.columns["code"])
-        yield Events(
-            rows.file,
-            rows.lines,
-            record,
-            code,
-            self.system_of(table, rows),
-            patient,
-            code_was_number="code" in rows.numbers,
-        )
+        code, system = without_dots(rows.columns["code"]), self.system_of(table, rows)
+        was_number = "code" in rows.numbers
+        yield Events(rows.file, rows.lines, record, code, system, patient, code_was_number=was_number)
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
         return self.systems[table.name]
 
     def _labs(self, rows: Rows) -> Events:
         """Items by their LOINC code if D_LABITEMS gives one, else by their number."""
+        rows = rows.where(filled(rows.columns["code"]))
         item = stripped(rows.columns["code"])
         loinc = self._loinc["loinc"].take(pc.index_in(item, self._loinc["item"])).combine_chunks()
-        code = pc.coalesce(loinc, item)
-        code, value = with_value_or_decile(code, rows.columns["value"], rows.columns.get("text"))
-        has = filled(rows.columns["code"])
+        code, value = with_value_or_decile(pc.coalesce(loinc, item), rows.columns["value"], rows.columns.get("text"))
         system = pc.if_else(pc.is_valid(loinc), "LOINC", "MIMICLAB")
         record, patient = self.who(rows)
-        keep = pa.array(has)
-        return Events(
-            rows.file,
-            rows.lines[has],
-            record.filter(keep),
-            code.filter(keep),
-            system.filter(keep),
-            patient.filter(keep),
-            value.filter(keep),
-        )
+        return Events(rows.file, rows.lines, record, code, system, patient, value)

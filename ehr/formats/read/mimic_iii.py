@@ -5,10 +5,8 @@ One record per HADM_ID or per SUBJECT_ID. Drugs are told by NDC; a row whose NDC
 
 from typing import ClassVar
 
-from ehr.formats.protocol import Format
 from ehr.formats.read.event_tables import Table
 from ehr.formats.read.mimic import WHO, Mimic
-from ehr.formats.write.mimic_iii_zip import MIMIC_III_ZIP
 
 OWN = ("row_id",)  # every table of MIMIC-III has it, none of MIMIC-IV
 
@@ -31,6 +29,3 @@ class MimicIII(Mimic):
         "cptevents": "CPT",
         "prescriptions": "NDC",
     }
-
-
-MIMIC_III = Format(MimicIII, (MIMIC_III_ZIP,))

@@ -8,10 +8,10 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ehr.formats.protocol import Format, Patients
 from ehr.formats.read.columns import as_days, as_numbers, stripped
 from ehr.formats.read.event_tables import Table
 from ehr.formats.read.mimic import WHO, Mimic
+from ehr.formats.read.protocol import Patients
 from ehr.formats.read.tables import Rows
 
 ICD = {**WHO, "code": ("icd_code",), "version": ("icd_version",)}
@@ -55,6 +55,3 @@ class MimicIV(Mimic):
         born = pc.cast(pc.cast(pc.subtract(year, age), pa.int32()), pa.string())
         birth = as_days(pc.binary_join_element_wise(born, "-01-01", ""))
         return Patients(rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], birth)
-
-
-MIMIC_IV = Format(MimicIV)

@@ -4,29 +4,25 @@ The vocabulary is a text file with a code per line, a JSON list, or `vocabulary.
 it. Rows are records, numbered from 0.
 """
 
-import io
 import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ehr.errors import DataError, TooLargeError
-from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Visits, Writer
+from ehr.formats.read.protocol import Batch, Events, Visits
 from ehr.formats.read.sources import SourceFile
-from ehr.formats.write.zips import ZipStream
-from model_store.blobs import BlobStore
-from model_store.cohorts import iter_blocks
 
 INSIDE = "vocabulary.txt"
 RECORDS_AT_A_TIME = 1 << 16
 LONGEST_VOCABULARY = 64 << 20
+TOO_LONG = f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes"
 VERSIONS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -110,20 +106,14 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).file_size > LONGEST_VOCABULARY:
-        raise TooLargeError(f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes")
+        raise TooLargeError(TOO_LONG)
     return archive.read(name)
 
 
 def _whole(files: Sequence[SourceFile]) -> bytes:
     if not files:
         raise DataError("the matrix has no vocabulary; send a file with a code per line beside it")
-    with files[0].inflated() as stream:
-        data = b""
-        while block := stream.read(1 << 20):
-            data += block
-            if len(data) > LONGEST_VOCABULARY:
-                raise TooLargeError(f"a vocabulary has at most {LONGEST_VOCABULARY:,} bytes")
-    return data
+    return files[0].whole(LONGEST_VOCABULARY, TOO_LONG)
 
 
 def _vocabulary(data: bytes) -> list[str]:
@@ -135,59 +125,3 @@ def _vocabulary(data: bytes) -> list[str]:
     if not all(isinstance(code, str) and code.strip() for code in codes) or len(set(codes)) < len(codes):
         raise DataError("the vocabulary has an empty code, or one twice")
     return list(codes)
-
-
-def write_npz(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
-    """The arrays one after another; sizes come first, so the parts are looked at once before they are read."""
-    parts = manifest["parts"]
-    n = sum(part["n_records"] for part in parts)
-    entries = sum(_rows_of(store, part) for part in parts)
-    stream = ZipStream()
-    yield from stream.file("format.npy", [_npy(np.array(b"csr"))])
-    yield from stream.file("shape.npy", [_npy(np.array([n, len(manifest["vocabulary"])], dtype=np.int64))])
-    yield from stream.file("indices.npy", _indices(store, manifest, entries))
-    yield from stream.file("indptr.npy", _indptr(store, manifest, n))
-    yield from stream.file("data.npy", _ones(entries))
-    yield from stream.file(INSIDE, ["\n".join(manifest["vocabulary"]).encode()])
-    yield stream.end()
-
-
-def _rows_of(store: BlobStore, part: dict[str, Any]) -> int:
-    rows: int = pq.ParquetFile(io.BytesIO(store.read(part["blob"], part["sha256"]))).metadata.num_rows
-    return rows
-
-
-def _npy(array: NDArray[Any]) -> bytes:
-    sink = io.BytesIO()
-    npy.write_array(sink, array, allow_pickle=False)
-    return sink.getvalue()
-
-
-def _npy_header(dtype: str, n: int) -> bytes:
-    sink: BinaryIO = io.BytesIO()
-    npy.write_array_header_1_0(sink, {"descr": dtype, "fortran_order": False, "shape": (n,)})
-    return sink.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
-def _indices(store: BlobStore, manifest: dict[str, Any], entries: int) -> Iterator[bytes]:
-    yield _npy_header("<i4", entries)
-    for block in iter_blocks(store, manifest):
-        yield block.indices.astype("<i4").tobytes()
-
-
-def _indptr(store: BlobStore, manifest: dict[str, Any], n: int) -> Iterator[bytes]:
-    yield _npy_header("<i8", n + 1)
-    yield np.zeros(1, dtype="<i8").tobytes()
-    before = 0
-    for block in iter_blocks(store, manifest):
-        yield (block.indptr[1:] + before).astype("<i8").tobytes()
-        before += int(block.indptr[-1])
-
-
-def _ones(entries: int) -> Iterator[bytes]:
-    yield _npy_header("|i1", entries)
-    for first in range(0, entries, 1 << 20):
-        yield b"\x01" * min(1 << 20, entries - first)
-
-
-NPZ = Format(writers=(Writer("npz", "application/x-npz", "npz", write_npz),))

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.errors import DataError
-from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Patients, Visits
+from ehr.formats.concepts import CodeConcepts
 from ehr.formats.read.columns import as_days, as_numbers, stripped, with_value_or_decile, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.omop_concepts import ConceptTable
+from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
-from ehr.formats.write.omop_zip import OMOP_ZIP
 
 # gender_concept_id -> sex
 SEXES = {"8507": "M", "8532": "F"}
@@ -35,6 +35,7 @@ def _events(name: str, prefix: str, time: str, **more: tuple[str, ...]) -> Table
 
 class Omop(TablesReader):
     name = "omop"
+    generality = 0
     tables = (
         Table(
             "person",
@@ -64,11 +65,7 @@ class Omop(TablesReader):
         _events("procedure_occurrence", "procedure", "procedure_date"),
         _events("drug_exposure", "drug", "drug_exposure_start_date"),
         _events(
-            "measurement",
-            "measurement",
-            "measurement_date",
-            value=("value_as_number",),
-            text=("value_source_value",),
+            "measurement", "measurement", "measurement_date", value=("value_as_number",), text=("value_source_value",)
         ),
         _events("observation", "observation", "observation_date"),
     )
@@ -165,6 +162,3 @@ def _patients_of(rows: Rows) -> Patients:
 def _two_digits(column: pa.StringArray) -> pa.StringArray:
     number = pc.cast(as_numbers(column), pa.int64(), safe=False)
     return pc.utf8_lpad(pc.cast(pc.fill_null(number, 1), pa.string()), 2, "0")
-
-
-OMOP = Format(Omop, (OMOP_ZIP,))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.systems import BY_OMOP
-from ehr.formats.protocol import Concept
+from ehr.formats.concepts import Concept
 from ehr.formats.read.columns import stripped
 from ehr.formats.read.tables import Rows
 

@@ -157,6 +157,16 @@ class SourceFile:
         with self.open_raw() as raw, Inflating(raw, self, count) as stream:
             yield stream  # type: ignore[misc]
 
+    def whole(self, most: int, too_large: str) -> bytes:
+        """All bytes once decompressed; TooLargeError with these words if they are more than `most`."""
+        data = b""
+        with self.inflated() as stream:
+            while block := stream.read(COPY_BYTES):
+                data += block
+                if len(data) > most:
+                    raise TooLargeError(too_large)
+        return data
+
     @contextmanager
     def seekable(self, count: bool = True) -> Iterator[BinaryIO]:
         """The stored bytes as a file one can jump in: a member of a zip is copied to a nameless file."""
@@ -173,7 +183,19 @@ class SourceFile:
                 yield copy
 
 
-class Inflating(io.RawIOBase):
+class ByteStream(io.RawIOBase):
+    """A stream whose subclasses say how to `read`."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class Inflating(ByteStream):
     """Reads plain, gzip or zstd bytes, counts them, and turns what a damaged file raises into a DataError."""
 
     def __init__(self, raw: BinaryIO, source: SourceFile, count: bool) -> None:
@@ -184,9 +206,6 @@ class Inflating(io.RawIOBase):
             self._file = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
         elif magic == ZSTD:
             self._file = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int = -1) -> bytes:
         try:
@@ -202,11 +221,6 @@ class Inflating(io.RawIOBase):
             if not self._raw.closed:
                 self._source.on_read(self._raw.tell())
         return data
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 @contextmanager

@@ -5,9 +5,9 @@ Exports differ in their column names: `PATIENT`, `med_pat_id` and `pat_id` all s
 
 from collections.abc import Iterator
 
-from ehr.formats.protocol import Batch, Events, Format, Patients
 from ehr.formats.read.columns import as_days, stripped
 from ehr.formats.read.event_tables import Table, TablesReader
+from ehr.formats.read.protocol import Batch, Events, Patients
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.tables import Rows
 
@@ -41,21 +41,10 @@ class Synthea(TablesReader):
     )
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        patient = rows.columns["patient"]
         if table.name == "patients":
-            yield Patients(
-                rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
-            )
+            yield Patients(rows.file, rows.lines, patient, rows.columns["sex"], as_days(rows.columns["birth"]))
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
-        yield Events(
-            rows.file,
-            rows.lines,
-            rows.columns[self.unit],
-            stripped(rows.columns["code"]),
-            SYSTEMS[table.name],
-            rows.columns["patient"],
-            day=day,
-        )
-
-
-SYNTHEA = Format(Synthea)
+        record, code = rows.columns[self.unit], stripped(rows.columns["code"])
+        yield Events(rows.file, rows.lines, record, code, SYSTEMS[table.name], patient, day=day)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from ehr.errors import DataError, TooLargeError
-from ehr.formats.protocol import Lines
+from ehr.formats.read.protocol import Lines
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile, readable_parquet
 

@@ -1,10 +1,9 @@
-"""wide: a row per record and a column per SYSTEM:CODE, 0/1 or counts. Reads CSV, Parquet and .npz, writes wide.csv.
+"""wide: a row per record and a column per SYSTEM:CODE, 0/1 or counts, in CSV, Parquet or .npz.
 
 Beside record_id and patient_id every column is a code. An empty cell is 0. Records without codes are there.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +11,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.errors import DataError, RequestError
-from ehr.formats.protocol import Batch, CodeConcepts, Events, Format, Reader, Visits, Writer
 from ehr.formats.read.columns import as_numbers, filled
 from ehr.formats.read.npz import is_matrix, read_matrix
+from ehr.formats.read.protocol import Batch, Events, Reader, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
-from ehr.formats.spreadsheet import as_meant, defused
-from model_store.blobs import BlobStore
-from model_store.cohorts import iter_blocks
+from ehr.formats.spreadsheet import as_meant
 
 IDS = ("record_id", "patient_id")
 CELLS_AT_A_TIME = 1 << 22
@@ -28,6 +25,7 @@ CELLS_AT_A_TIME = 1 << 22
 
 class WideReader(Reader):
     name = "wide"
+    generality = 2
 
     @classmethod
     def tables_in(cls, files: Sequence[SourceFile]) -> dict[int, str]:
@@ -72,36 +70,21 @@ class WideReader(Reader):
             if has.any():
                 present[i] = np.flatnonzero(has)
         rejects.add("not-a-count", rows.lines[~good], rows.file)
-        record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
-        patient = rows.columns.get("patient_id")
-        keep = pa.array(good)
-        yield Visits(
-            rows.file,
-            rows.lines[good],
-            record.filter(keep),
-            None if patient is None else patient.filter(keep),
-            counts=True,
-        )
+        yield Visits(rows.file, rows.lines[good], *self._who(rows, np.flatnonzero(good)), counts=True)
         if present:
-            yield self._events(rows, good, present, codes, record, patient)
+            at = np.concatenate([where[good[where]] for where in present.values()])
+            which = np.repeat(np.arange(len(present)), [good[where].sum() for where in present.values()])
+            default = self.options.default_vocabulary
+            names = [f"{default}:{codes[i]}" if default and ":" not in codes[i] else codes[i] for i in present]
+            record, patient = self._who(rows, at)
+            code = pa.array(names, pa.string()).take(pa.array(which))
+            yield Events(rows.file, rows.lines[at], record, code, None, patient)
 
-    def _events(
-        self,
-        rows: Rows,
-        good: NDArray[np.bool_],
-        present: dict[int, NDArray[np.int64]],
-        codes: dict[int, str],
-        record: pa.StringArray,
-        patient: pa.StringArray | None,
-    ) -> Events:
-        at = np.concatenate([where[good[where]] for where in present.values()])
-        which = np.repeat(np.arange(len(present)), [good[where].sum() for where in present.values()])
-        default = self.options.default_vocabulary
-        names = [f"{default}:{name}" if default and ":" not in name else name for name in (codes[i] for i in present)]
-        taken = pa.array(at)
-        owner = None if patient is None else patient.take(taken)
-        code = pa.array(names, pa.string()).take(pa.array(which))
-        return Events(rows.file, rows.lines[at], record.take(taken), code, None, owner)
+    def _who(self, rows: Rows, at: NDArray[np.int64]) -> tuple[pa.StringArray, pa.StringArray | None]:
+        """(record, patient) of some rows."""
+        patient = rows.columns.get("patient_id")
+        record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
+        return record.take(pa.array(at)), None if patient is None else patient.take(pa.array(at))
 
 
 def _has_code(column: pa.StringArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -119,25 +102,3 @@ def _is_wide(file: SourceFile) -> bool:
     names = file.plain_columns
     codes = [name for name in names if name not in IDS]
     return len(codes) > 0 and len(codes) < len(names) and all(":" in name for name in codes)
-
-
-def write_wide_csv(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
-    """A row of zeros is made once; a record's line is a copy with its ones set."""
-    vocabulary = manifest["vocabulary"]
-    yield (",".join(["record_id", *(defused(code) for code in vocabulary)]) + "\r\n").encode()
-    zeros = np.frombuffer((",0" * len(vocabulary) + "\r\n").encode(), dtype=np.uint8)
-    for block in iter_blocks(store, manifest):
-        for first in range(0, len(block), step := max((1 << 20) // max(len(zeros), 1), 1)):
-            yield b"".join(
-                _line(zeros, block.first_record + i, block.indices[block.indptr[i] : block.indptr[i + 1]])
-                for i in range(first, min(first + step, len(block)))
-            )
-
-
-def _line(zeros: NDArray[np.uint8], record: int, codes: NDArray[np.int32]) -> bytes:
-    line = zeros.copy()
-    line[2 * codes.astype(np.int64) + 1] = ord("1")
-    return str(record).encode() + line.tobytes()
-
-
-WIDE = Format(WideReader, (Writer("wide.csv", "text/csv; charset=utf-8", "csv", write_wide_csv),))

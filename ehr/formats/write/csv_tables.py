@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ehr.formats.read.long import joined
 from ehr.formats.spreadsheet import quoted
 
 Cells = Mapping[str, pa.StringArray | str]
@@ -17,10 +16,6 @@ Cells = Mapping[str, pa.StringArray | str]
 def names(text: str) -> tuple[str, ...]:
     """Column names written as a text, for tables that have many."""
     return tuple(text.split())
-
-
-def header(columns: Sequence[str]) -> bytes:
-    return (",".join(columns) + "\n").encode()
 
 
 def lines(columns: Sequence[str], cells: Cells, n: int) -> bytes:
@@ -52,5 +47,13 @@ def one_row(columns: Sequence[str], cells: Mapping[str, Any]) -> bytes:
 
 
 def table(columns: Sequence[str], blocks: Iterator[bytes]) -> Iterator[bytes]:
-    yield header(columns)
+    yield (",".join(columns) + "\n").encode()
     yield from blocks
+
+
+def joined(rows: pa.StringArray) -> bytes:
+    """The strings one after another: the array's own buffer, without a Python object per row."""
+    if len(rows) == 0:
+        return b""
+    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows), "")
+    return text[0].as_buffer().to_pybytes()  # type: ignore[no-any-return]

@@ -7,20 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from ehr.codes.systems import BY_NAME, LOCAL_URL, domain_of, dotted_icd, split_code, split_decile
-from ehr.formats.protocol import CodeConcepts, Writer
-from ehr.formats.write.cohort_rows import CohortRows, Person
+from ehr.codes.icd import dotted_icd
+from ehr.codes.systems import BY_NAME, LOCAL_URL, domain_of, split_code, split_lab
 from ehr.formats.write.dates import birth_year, days_of
-from model_store.blobs import BlobStore
-from model_store.cohorts import RecordBlock
+from ehr.formats.write.people import People, Person
+from ehr.formats.write.protocol import Block, CohortSource, Writer
 
-TAG = {
-    "system": "http://terminology.hl7.org/CodeSystem/v3-ActReason",
-    "code": "HTEST",
-    "display": "test health data",
-}
+TAG = {"system": "http://terminology.hl7.org/CodeSystem/v3-ActReason", "code": "HTEST", "display": "test health data"}
 META = {"tag": [TAG]}
 SEXES = {"F": "female", "M": "male"}
 RECORDS_AT_A_TIME = 512
@@ -28,25 +21,25 @@ RECORDS_AT_A_TIME = 512
 RECORD, DAY = "\x00", "\x01"
 
 
-def write_fhir(store: BlobStore, manifest: dict[str, Any], _: dict[str, CodeConcepts]) -> Iterator[bytes]:
+def write_fhir(cohort: CohortSource) -> Iterator[bytes]:
     """Each code's resource becomes text once; a record fills in its number and day."""
-    rows = CohortRows(store, manifest)
-    resources = [_template(_resource(code, i)) for i, code in enumerate(rows.vocabulary)]
+    people = People(cohort)
+    resources = [_template(_resource(code, i)) for i, code in enumerate(cohort.vocabulary)]
     encounter = _template(ENCOUNTER)
-    for block in rows.blocks():
-        yield from _records(rows, block, resources, encounter)
+    for block in cohort.blocks():
+        yield from _records(people, block, resources, encounter)
 
 
-def _records(rows: CohortRows, block: RecordBlock, resources: list[str], encounter: str) -> Iterator[bytes]:
-    people, told = rows.people_of(block), rows.told_by_person(block).tolist()
-    first = block.first_record
-    days = days_of(np.arange(first, first + len(block))).astype(str).tolist()
-    bounds, codes = block.indptr.tolist(), block.indices.tolist()
-    for begin in range(0, len(block), RECORDS_AT_A_TIME):
+def _records(people: People, block: Block, resources: list[str], encounter: str) -> Iterator[bytes]:
+    persons, told = people.of(block), people.told(block).tolist()
+    first, records = block
+    days = days_of(block.numbers()).astype(str).tolist()
+    bounds, codes = records.indptr.tolist(), records.indices.tolist()
+    for begin in range(0, len(records), RECORDS_AT_A_TIME):
         lines: list[str] = []
-        for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(block))):
+        for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(records))):
             own = range(bounds[i], bounds[i + 1])
-            texts = [_template(_patient(people[i])), encounter, *(resources[codes[at]] for at in own if not told[at])]
+            texts = [_template(_patient(persons[i])), encounter, *(resources[codes[at]] for at in own if not told[at])]
             lines.append("".join(texts).replace(RECORD, str(first + i)).replace(DAY, days[i]))
         yield "".join(lines).encode()
 
@@ -80,8 +73,7 @@ ENCOUNTER = {
 
 def _resource(code: str, position: int) -> dict[str, Any]:
     """What a code says, as the resource of its domain."""
-    system, rest = split_code(code)
-    stem, decile = split_decile(rest)
+    system, stem, decile = split_lab(code)
     url = BY_NAME[system].fhir if system in BY_NAME else f"{LOCAL_URL}{system}"
     concept = {"coding": [{"system": url, "code": dotted_icd(system, stem)}]}
     kind = "observation" if decile else domain_of(system)
@@ -95,25 +87,13 @@ def _resource(code: str, position: int) -> dict[str, Any]:
         status = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/condition-clinical", "code": "active"}]}
         return {"resourceType": "Condition", **common, "clinicalStatus": status, "code": concept, "onsetDateTime": DAY}
     if kind == "procedure":
-        return {
-            "resourceType": "Procedure",
-            **common,
-            "status": "completed",
-            "code": concept,
-            "performedDateTime": DAY,
-        }
+        return {"resourceType": "Procedure", **common, "status": "completed", "code": concept, "performedDateTime": DAY}
     if kind == "drug":
         order = {"status": "active", "intent": "order", "medicationCodeableConcept": concept, "authoredOn": DAY}
         return {"resourceType": "MedicationRequest", **common, **order}
     value = {"valueString": decile} if decile else {}
-    return {
-        "resourceType": "Observation",
-        **common,
-        "status": "final",
-        "code": concept,
-        "effectiveDateTime": DAY,
-        **value,
-    }
+    state = {"status": "final", "code": concept, "effectiveDateTime": DAY}
+    return {"resourceType": "Observation", **common, **state, **value}
 
 
 FHIR_NDJSON = Writer(

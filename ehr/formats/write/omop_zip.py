@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.codes.systems import BY_NAME, domain_of, split_code, split_decile, without_decile
-from ehr.formats.protocol import CodeConcepts, Concept, Writer
+from ehr.canonical_json import to_json
+from ehr.codes.systems import BY_NAME, domain_of, split_lab, without_decile
+from ehr.formats.concepts import CodeConcepts, Concept
 from ehr.formats.write import csv_tables as csv
-from ehr.formats.write.cohort_rows import CohortRows, rows_of
 from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
+from ehr.formats.write.people import People
+from ehr.formats.write.protocol import Block, CohortSource, Writer
 from ehr.formats.write.zips import ZipStream
-from model_store.blobs import BlobStore
-from model_store.cohorts import RecordBlock
-from model_store.files import to_json
 
 LOCAL_CONCEPTS = 2_000_000_000
 SEXES = {"SEX:M": (8507, "M"), "SEX:F": (8532, "F")}
@@ -128,34 +127,38 @@ OCCURRENCES: tuple[Occurrences, ...] = (
 class Cdm:
     """A cohort, seen as a CDM."""
 
-    rows: CohortRows
-    known: dict[str, CodeConcepts]
+    cohort: CohortSource
+    persons: People
 
     @cached_property
     def domains(self) -> list[str]:
         """Of each code; a lab's decile is a measurement whatever its system."""
-        parts = [split_code(code) for code in self.rows.vocabulary]
-        return ["measurement" if split_decile(rest)[1] else domain_of(system) for system, rest in parts]
+        return ["measurement" if decile else domain_of(system) for system, _, decile in self.parts]
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str, str]]:
+        """System, stem and decile of each code."""
+        return [split_lab(code) for code in self.cohort.vocabulary]
 
     @cached_property
     def source_concepts(self) -> list[Concept]:
         """Of each code. The ten deciles of a lab share the lab's."""
         made: dict[tuple[str, str], Concept] = {}
-        for position, code in enumerate(self.rows.vocabulary):
-            system, rest = split_code(code)
-            stem = split_decile(rest)[0]
-            found = self.known.get(without_decile(code), CodeConcepts()).source
+        for position, (code, (system, stem, _)) in enumerate(zip(self.cohort.vocabulary, self.parts, strict=True)):
             vocabulary = BY_NAME[system].omop if system in BY_NAME else system or "OBSERVATION"
-            made.setdefault((system, stem), found or Concept(LOCAL_CONCEPTS + position, vocabulary, stem))
-        stems = [(system, split_decile(rest)[0]) for system, rest in map(split_code, self.rows.vocabulary)]
-        return [made[stem] for stem in stems]
+            local = Concept(LOCAL_CONCEPTS + position, vocabulary, stem)
+            made.setdefault((system, stem), self._known(code).source or local)
+        return [made[system, stem] for system, stem, _ in self.parts]
 
     @cached_property
     def standard_concepts(self) -> list[Concept | None]:
-        return [self.known.get(without_decile(code), CodeConcepts()).standard for code in self.rows.vocabulary]
+        return [self._known(code).standard for code in self.cohort.vocabulary]
+
+    def _known(self, code: str) -> CodeConcepts:
+        return self.cohort.concepts.get(without_decile(code), CodeConcepts())
 
     def people(self) -> Iterator[bytes]:
-        for record, people in self.rows.people():
+        for record, people in self.persons.all():
             sexes = [SEXES.get(person.sex or "", (0, "")) for person in people]
             years = np.array([birth_year(person.band) for person in people], dtype=np.int64)
             own = csv.numbers(record)
@@ -167,7 +170,7 @@ class Cdm:
             yield csv.lines(PERSON, cells, len(record))
 
     def periods(self) -> Iterator[bytes]:
-        for record in self._records():
+        for record in self.cohort.numbers():
             own, day = csv.numbers(record), csv.days(days_of(record))
             cells = {"observation_period_id": own, "person_id": own, "period_type_concept_id": "0"}
             dates = {"observation_period_start_date": day, "observation_period_end_date": day}
@@ -175,7 +178,7 @@ class Cdm:
 
     def visits(self) -> Iterator[bytes]:
         zeros = dict.fromkeys(("visit_concept_id", "visit_type_concept_id", "visit_source_concept_id"), "0")
-        for record in self._records():
+        for record in self.cohort.numbers():
             own, day = csv.numbers(record), csv.days(days_of(record))
             cells = {"visit_occurrence_id": own, "person_id": own, "visit_source_value": own}
             dates = {"visit_start_date": day, "visit_end_date": day}
@@ -185,28 +188,27 @@ class Cdm:
         """A pass over the cohort for each table; none if no code of the vocabulary belongs there."""
         belongs = np.array([domain == table.prefix for domain in self.domains], dtype=bool)
         if belongs.any():
-            for block in self.rows.blocks():
+            for block in self.cohort.blocks():
                 yield self._occurrences_of(table, block, belongs)
 
-    def _occurrences_of(self, table: Occurrences, block: RecordBlock, belongs: NDArray[np.bool_]) -> bytes:
-        row, code = rows_of(block)
-        mine = belongs[code] & ~self.rows.told_by_person(block)
+    def _occurrences_of(self, table: Occurrences, block: Block, belongs: NDArray[np.bool_]) -> bytes:
+        row, code = block.rows()
+        mine = belongs[code] & ~self.persons.told(block)
         record, code = row[mine] + block.first_record, code[mine]
         own, day = csv.numbers(record), csv.days(days_of(record))
-        parts = [split_decile(split_code(name)[1]) for name in self.rows.vocabulary]
         standard = [str(concept.concept_id if concept else 0) for concept in self.standard_concepts]
         cells: dict[str, Any] = {
-            table.columns[0]: csv.numbers(record * len(self.rows.vocabulary) + code),
+            table.columns[0]: csv.numbers(record * len(self.cohort.vocabulary) + code),
             "person_id": own,
             "visit_occurrence_id": own,
             f"{table.prefix}_concept_id": csv.by_code(standard, code),
             f"{table.prefix}_type_concept_id": "0",
-            f"{table.prefix}_source_value": csv.by_code([stem for stem, _ in parts], code),
+            f"{table.prefix}_source_value": csv.by_code([stem for _, stem, _ in self.parts], code),
             f"{table.prefix}_source_concept_id": csv.by_code([str(c.concept_id) for c in self.source_concepts], code),
             **dict.fromkeys(table.days, day),
         }
         if "value_source_value" in table.columns:
-            cells["value_source_value"] = csv.by_code([decile for _, decile in parts], code)
+            cells["value_source_value"] = csv.by_code([decile for *_, decile in self.parts], code)
         return csv.lines(table.columns, cells, len(record))
 
     def concepts(self) -> Iterator[bytes]:
@@ -242,16 +244,11 @@ class Cdm:
             },
         )
 
-    def _records(self) -> Iterator[NDArray[np.int64]]:
-        for part in self.rows.manifest["parts"]:
-            yield np.arange(part["first_record"], part["first_record"] + part["n_records"])
 
-
-def write_omop(store: BlobStore, manifest: dict[str, Any], known: dict[str, CodeConcepts]) -> Iterator[bytes]:
-    cdm = Cdm(CohortRows(store, manifest), known)
+def write_omop(cohort: CohortSource) -> Iterator[bytes]:
+    cdm = Cdm(cohort, People(cohort))
     stream = ZipStream()
-    told = {name: value for name, value in manifest.items() if name != "parts"} | {"dates": SYNTHETIC_DATES}
-    yield from stream.file("manifest.json", [to_json(told)])
+    yield from stream.file("manifest.json", [to_json({**cohort.manifest, "dates": SYNTHETIC_DATES})])
     yield from stream.file("cdm_source.csv", csv.table(CDM_SOURCE, cdm.source()))
     yield from stream.file("person.csv", csv.table(PERSON, cdm.people()))
     yield from stream.file("observation_period.csv", csv.table(PERIOD, cdm.periods()))

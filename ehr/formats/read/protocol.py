@@ -1,21 +1,21 @@
-"""What a format is: a reader from files to batches of rows, writers from a stored cohort to bytes, or both.
+"""What a reader is: from the files of an upload to batches of rows.
 
 Readers never hold a whole table: they give bounded batches, and whoever takes them (worker/ingestion) keeps numbers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ehr.errors import RequestError
+from ehr.formats.concepts import CodeConcepts
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import Limits, SourceFile
-from model_store.blobs import BlobStore
 
 Lines = NDArray[np.int64]
 Unit = Literal["visit", "patient"]
@@ -72,33 +72,13 @@ class Patients:
 Batch = Events | Visits | Patients
 
 
-@dataclass(frozen=True)
-class Concept:
-    """A row of an OMOP concept table, as far as a cohort needs it."""
-
-    concept_id: int
-    vocabulary_id: str
-    concept_code: str
-
-
-@dataclass
-class CodeConcepts:
-    """The concepts that stand behind a code of the upload: as recorded, and the standard one."""
-
-    source: Concept | None = None
-    standard: Concept | None = None
-
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> "CodeConcepts":
-        """As a dataset's manifest keeps it."""
-        kept = {name: None if told.get(name) is None else Concept(**told[name]) for name in ("source", "standard")}
-        return cls(**kept)
-
-
 class Reader(ABC):
     """A format of uploads. An instance reads one upload, once."""
 
     name: ClassVar[str]
+    generality: ClassVar[int] = (
+        1  # `auto` tries formats with more telling tables (0) first and those of any table (2) last
+    )
     units: ClassVar[tuple[Unit, ...]] = ("visit", "patient")  # the first is the default
     masked_age: ClassVar[int | None] = None  # from this age on, a birth was moved to hide an age over 89
 
@@ -121,26 +101,3 @@ class Reader(ABC):
     def explain(self) -> str:
         """What this format looks for, for when it finds nothing."""
         return f"no file of the upload is a table of the format {self.name}"
-
-
-# (store, verified manifest) -> the file, block by block: memory holds one part of the cohort, however many there are
-Write = Callable[[BlobStore, dict[str, Any], dict[str, CodeConcepts]], Iterator[bytes]]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """A form in which cohorts leave the service."""
-
-    name: str
-    media_type: str
-    extension: str
-    write: Write
-    leaves_out: str = ""  # what this form cannot carry
-
-
-@dataclass(frozen=True)
-class Format:
-    """One file of this package: what it reads and what it writes."""
-
-    reader: type[Reader] | None = None
-    writers: tuple[Writer, ...] = field(default=())

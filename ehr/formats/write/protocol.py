@@ -1,0 +1,58 @@
+"""What a writer is: from a cohort to the bytes of a file, and what it may ask of the cohort."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ehr.formats.concepts import CodeConcepts
+from ehr.records import Records
+
+Ints = NDArray[np.int64]
+BLOCK_RECORDS = 1 << 14
+
+
+class Block(NamedTuple):
+    """Consecutive records of a cohort; record i of the block is number `first_record + i`."""
+
+    first_record: int
+    records: Records
+
+    def numbers(self) -> Ints:
+        """Of the records, (R,)."""
+        return np.arange(self.first_record, self.first_record + len(self.records))
+
+    def rows(self) -> tuple[Ints, Ints]:
+        """(record within the block, code) of every code."""
+        records = self.records
+        return np.repeat(np.arange(len(records)), records.sizes()), records.indices.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CohortSource:
+    """A cohort to be written. Memory holds one block of it at a time, however many there are."""
+
+    vocabulary: tuple[str, ...]
+    n_records: int  # numbered from 0
+    blocks: Callable[[], Iterator[Block]]  # all of them, in order; formats with several tables ask for each table
+    count_codes: Callable[[], int]  # in all records together
+    manifest: Mapping[str, Any] = field(default_factory=dict)  # how the cohort was made, as JSON
+    concepts: Mapping[str, CodeConcepts] = field(default_factory=dict)  # of codes, as the upload gave them
+
+    def numbers(self) -> Iterator[Ints]:
+        """The numbers of the records, some at a time, for tables that do not need their codes."""
+        for first in range(0, self.n_records, BLOCK_RECORDS):
+            yield np.arange(first, min(first + BLOCK_RECORDS, self.n_records))
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A form in which cohorts leave the service."""
+
+    name: str
+    media_type: str
+    extension: str
+    write: Callable[[CohortSource], Iterator[bytes]]
+    leaves_out: str = ""  # what this form cannot carry

@@ -1,0 +1,136 @@
+"""What the manifests of datasets, models and cohorts say.
+
+A manifest's hash covers its bytes, so `stored` gives back exactly the keys that were set or read: a default that was
+never stored stays away, and a key that this version does not know is kept.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from ehr.conditions import AskedCondition, AskedTarget
+from ehr.errors import CorruptError
+from ehr.formats.concepts import CodeConcepts
+from ehr.vocabulary import Vocabulary
+from model_store.blobs import BlobStore
+from model_store.files import read_manifest
+
+
+class Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def stored(self, without: Iterable[str] = ()) -> dict[str, Any]:
+        """As plain JSON."""
+        return self.model_dump(exclude_unset=True, exclude=set(without))
+
+
+class Manifest(Stored):
+    """What covers a folder, or the parts of a cohort."""
+
+    FORMAT: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, **said: Any) -> Self:
+        """A new one, of the present version."""
+        codes = {"vocabulary": vocabulary.codes, "vocabulary_hash": vocabulary.hash}
+        return cls.model_validate({"format": cls.FORMAT, "version": cls.VERSION, **codes, **said})
+
+    @classmethod
+    def read(cls, store: BlobStore, folder: str, sha256: str) -> Self:
+        """The manifest of a folder, verified; CorruptError if it was changed."""
+        return cls.model_validate(read_manifest(store, folder, sha256, cls.FORMAT, cls.VERSION))
+
+
+class DatasetManifest(Manifest):
+    FORMAT = "ehr-d3pm dataset"
+
+    format: str
+    version: int
+    vocabulary: tuple[str, ...]
+    vocabulary_hash: str
+    data_hash: str
+    test_share: float
+    holdout_share: float
+    may_be_attacked: bool = True  # False: its terms forbid experiments in re-identification
+    shown_counts: tuple[int | None, ...]  # of each code; None where the count may not be shown
+    summary: dict[str, Any]
+    lab_cut_points: dict[str, tuple[float, ...]] = {}
+    concepts: dict[str, CodeConcepts] = {}  # of codes, where the upload had a concept table
+    files: dict[str, str] = {}  # name -> sha256
+
+
+class ModelManifest(Manifest):
+    FORMAT = "ehr-d3pm model"
+
+    format: str
+    version: int
+    config: dict[str, Any]  # the generator's own
+    vocabulary: tuple[str, ...]
+    vocabulary_hash: str
+    libraries: dict[str, str]
+    dataset_id: str | None = None
+    data_hash: str | None = None
+    seed: int | None = None
+    preset: str | None = None
+    preset_reason: str | None = None
+    settings: dict[str, Any] = {}
+    test_share: float | None = None
+    holdout_share: float | None = None
+    curve: list[Any] = []
+    costs: dict[str, Any] | None = None
+    files: dict[str, str] = {}  # name -> sha256
+
+
+class SourceModel(Stored):
+    """The model a cohort was drawn from, and what it had learned from."""
+
+    id: str | None = None
+    generator: str | None = None
+    manifest_hash: str | None = None
+    dataset_id: str | None = None
+    data_hash: str | None = None
+    test_share: float | None = None
+    holdout_share: float | None = None
+
+
+class CohortPart(Stored):
+    number: int
+    blob: str
+    sha256: str
+    bytes: int | None = None
+    first_record: int
+    n_records: int
+
+
+class CohortManifest(Manifest):
+    FORMAT = "ehr-d3pm cohort"
+
+    format: str
+    version: int
+    model: SourceModel
+    request: dict[str, Any]  # as it was asked for
+    vocabulary: tuple[str, ...]
+    vocabulary_hash: str
+    libraries: dict[str, str]
+    dates: str
+    parts: tuple[CohortPart, ...]  # in order
+    warnings: list[str] = []
+    resolved: dict[str, Any] = {}  # what the request's `auto` meant
+
+    @property
+    def condition(self) -> AskedCondition:
+        return AskedCondition.model_validate(self.request.get("conditions") or {})
+
+    @property
+    def targets(self) -> list[AskedTarget]:
+        return [AskedTarget.model_validate(target) for target in self.request.get("targets") or []]
+
+
+def vocabulary_in(manifest: DatasetManifest | ModelManifest | CohortManifest) -> Vocabulary:
+    """The codes, if they are the ones their hash belongs to; CorruptError otherwise."""
+    vocabulary = Vocabulary(manifest.vocabulary)
+    if vocabulary.hash != manifest.vocabulary_hash:
+        raise CorruptError("the vocabulary is not the one its hash belongs to")
+    return vocabulary
