@@ -1,19 +1,36 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench clean
+.PHONY: help setup lock demo serve test check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml $(wildcard client/pyproject.toml) constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) install --require-hashes --no-deps -r requirements.lock
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install --no-deps --no-build-isolation -e . $(if $(wildcard client/pyproject.toml),-e ./client)
+	$(PIP) check
 	touch $@
 
 setup: $(VENV)/installed ## create .venv with everything in it
+
+# torch is left out: which of its wheels is right depends on the machine. Pins stay as they are where they can;
+# `make lock UPGRADE=--upgrade` takes the newest.
+LOCK = $(VENV)-lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
+	--no-emit-package torch --constraints constraints.txt --custom-compile-command 'make lock' \
+	pyproject.toml $(wildcard client/pyproject.toml) --extra s3
+
+lock: ## resolve the dependencies again and write the lock files
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOCK) --extra dev --output-file requirements.lock
+	$(LOCK) --constraints requirements.lock --output-file requirements-runtime.lock
+	rm -rf $(VENV)-lock
 
 demo: setup ## start everything, train on a simulated population, generate, show the reports (a few minutes)
 	$(BIN)/ehr-d3pm demo
@@ -30,7 +47,7 @@ check: setup ## lint, format and types
 	$(BIN)/mypy
 
 bench: setup ## see that every benchmark runs; figures come from running one without --quick
-	@for b in $$(ls benchmarks/*.py | xargs -n1 basename | grep -vE '^_' | sed 's/\.py//'); do \
+	@for b in $$(ls benchmarks/[a-z]*.py benchmarks/*/__main__.py | cut -d/ -f2 | sed 's/\.py//'); do \
 		echo "== $$b"; $(BIN)/python -m benchmarks.$$b --quick || exit 1; done
 
 clean: ## remove what the targets made
