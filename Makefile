@@ -22,8 +22,8 @@ setup: $(VENV)/installed ## create .venv with everything in it
 # torch is left out: which of its wheels is right depends on the machine. Pins stay as they are where they can;
 # `make lock UPGRADE=--upgrade` takes the newest.
 LOCK = $(VENV)-lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
-	--no-emit-package torch --constraints constraints.txt --custom-compile-command 'make lock' \
-	pyproject.toml $(wildcard client/pyproject.toml) --extra s3
+	--no-emit-package torch --no-emit-package ehr-d3pm-client --constraints constraints.txt \
+	--custom-compile-command 'make lock' pyproject.toml $(wildcard client/pyproject.toml) --extra s3
 
 lock: ## resolve the dependencies again and write the lock files
 	$(PYTHON) -m venv $(VENV)-lock
@@ -41,10 +41,11 @@ serve: setup ## start everything on http://127.0.0.1:8000 and keep running
 test: setup ## run the tests, two files at a time
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-check: setup ## lint, format and types
+check: setup ## lint, format, types, and which package imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.arrows
 
 bench: setup ## see that every benchmark runs; figures come from running one without --quick
 	@for b in $$(ls benchmarks/[a-z]*.py benchmarks/*/__main__.py | cut -d/ -f2 | sed 's/\.py//'); do \

@@ -1,6 +1,5 @@
-"""The deployment files agree with the code: variables, commands, users, and the arrows between packages."""
+"""The deployment files agree with the code: variables, commands, users, and dependencies."""
 
-import ast
 import os
 import re
 import shutil
@@ -79,45 +78,10 @@ def test_docker_compose_config() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-# --- arrows: app -> model_store, app -> worker.contract; the command line also starts the embedded runtime ---
-
-
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-def test_the_api_imports_no_mathematics() -> None:
-    for path in (ROOT / "app").rglob("*.py"):
-        allowed = {"worker", "worker.contract", "ehr.generators.settings"} | (
-            {"worker.embedded"} if path.parent.name == "cli" else set()
-        )
-        for name in imported(path):
-            top = name.split(".")[0]
-            assert top not in ("torch", "lightgbm", "scipy"), (path, name)
-            if top == "worker":
-                assert name in allowed or name.startswith(("worker.contract.", "ehr.generators.settings.")), (
-                    path,
-                    name,
-                )
-
-
 @pytest.mark.parametrize("module", ["app.main", "app.cli", "app.client", "app.serving", "worker.embedded"])
 def test_importing_does_not_load_torch(module: str) -> None:
-    # of the engine only what settings mean, which is plain pydantic
-    light = set[str]()
     code = (
         f"import sys, {module}; loaded = set(sys.modules); assert not {{'torch', 'lightgbm', 'scipy'}} & loaded; "
-        f"assert {{name for name in loaded if name.startswith('worker.engine')}} <= {light!r}"
+        "assert not [name for name in loaded if name.startswith('worker.engine')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_files_are_small() -> None:
-    for path in (ROOT / "app").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 340, path
