@@ -66,6 +66,15 @@ def test_the_image_does_not_run_as_root() -> None:
     assert re.search(r"^USER 10001", last_stage, re.MULTILINE)
 
 
+def test_the_image_is_built_from_what_is_sent_and_locked() -> None:
+    text, sent = (ROOT / "Dockerfile").read_text(), (ROOT / ".dockerignore").read_text().splitlines()
+    copied = [name for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert copied and [name for name in copied if f"!{name}" not in sent or not (ROOT / name).exists()] == []
+    installs = re.findall(r"pip install (.+)$", text, re.MULTILINE)
+    assert len(installs) == 3  # torch from the index of its device, then the rest as locked, then ourselves
+    assert "constraints.txt torch" in installs[0] and "--require-hashes" in installs[1] and "--no-deps" in installs[2]
+
+
 def test_docker_compose_config() -> None:
     """By whichever of the two composes is installed."""
     for compose in (["docker", "compose"], ["docker-compose"]):
