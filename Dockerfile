@@ -11,6 +11,8 @@ WORKDIR /src
 # torch alone first: this layer is gigabytes and changes with the pinned version only
 COPY constraints.txt ./
 RUN pip install --index-url "${TORCH_INDEX}" -c constraints.txt torch
+COPY requirements-runtime.lock ./
+RUN pip install --require-hashes --no-deps -r requirements-runtime.lock
 COPY pyproject.toml README.md ./
 COPY app app
 COPY client client
@@ -18,7 +20,7 @@ COPY ehr ehr
 COPY model_store model_store
 COPY runtime runtime
 COPY worker worker
-RUN pip install -c constraints.txt ./client '.[s3]'
+RUN pip install --no-deps --no-build-isolation ./client . && pip check
 
 FROM python:${PYTHON}-slim
 # OpenMP's runtime, which some numerical wheels expect from the system

@@ -1,21 +1,38 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench clean
+.PHONY: help setup lock demo serve test check bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
-$(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes --no-deps -r requirements.lock
+	$(PIP) install -c constraints.txt torch
 	@# first: a service of an older version would take the client's ehr-d3pm script with it when pip replaces it
-	@$(BIN)/pip uninstall -qq --disable-pip-version-check --yes ehr-d3pm
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e client -e '.[dev]'
+	@$(PIP) uninstall --quiet --yes ehr-d3pm
+	$(PIP) install --no-deps --no-build-isolation -e ./client -e .
+	$(PIP) check
 	touch $@
 
 setup: $(VENV)/installed ## create .venv with everything in it
+
+# torch is left out: which of its wheels is right depends on the machine. Pins stay as they are where they can;
+# `make lock UPGRADE=--upgrade` takes the newest.
+LOCK = $(VENV)-lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
+	--no-emit-package torch --no-emit-package ehr-d3pm-client --constraints constraints.txt \
+	--custom-compile-command 'make lock' pyproject.toml client/pyproject.toml --extra s3
+
+lock: ## resolve the dependencies again and write the lock files
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOCK) --extra dev --output-file requirements.lock
+	$(LOCK) --constraints requirements.lock --output-file requirements-runtime.lock
+	rm -rf $(VENV)-lock
 
 demo: setup ## start everything, train on a simulated population, generate, show the reports (a few minutes)
 	$(BIN)/ehr-d3pm demo
@@ -26,13 +43,14 @@ serve: setup ## start everything on http://127.0.0.1:8000 and keep running
 test: setup ## run the tests, two files at a time
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-check: setup ## lint, format and types
+check: setup ## lint, format, types, and which package imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.arrows
 
 bench: setup ## see that every benchmark runs; figures come from running one without --quick
-	@for b in $$(ls benchmarks/*.py | xargs -n1 basename | grep -vE '^_' | sed 's/\.py//'); do \
+	@for b in $$(ls benchmarks/[a-z]*.py benchmarks/*/__main__.py | cut -d/ -f2 | sed 's/\.py//'); do \
 		echo "== $$b"; $(BIN)/python -m benchmarks.$$b --quick || exit 1; done
 
 clean: ## remove what the targets made

@@ -6,6 +6,7 @@ from ehr.records import Records
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.sampling import ancestral_sample
 
+PLAIN_STEPS = 64
 AT_ONCE = 1024
 
 

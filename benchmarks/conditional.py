@@ -12,25 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
 from benchmarks._million import measure as million
-from benchmarks._plain import plain_records
+from benchmarks._plain import PLAIN_STEPS, plain_records
+from benchmarks._sampling_speed import growth, speed
 from benchmarks._slices import measure_against_truth, measure_slices, slices
-from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
+from ehr.generators.d3pm import PRESETS
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import FitRequest, SampleRequest, State
-from worker.engine.generators.d3pm import REVEAL_STEPS, D3PMGenerator
+from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.metrics import Measurement, Result, fidelity
 from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
 from worker.engine.training import Hooks
 from worker.evaluation import labels_in
 
-PLAIN_STEPS = 64
 RECORDS = 25_000
 
 
@@ -169,46 +168,6 @@ def truth_quality(quick: bool, work: Path | None) -> None:
     )
 
 
-# ---- speed
-
-
-def speed(generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
-    """Records per second of the paper's network and sampler, the plain sampler and the fast one, in one run."""
-    n_codes = generator.noise.n_codes
-    paper_steps, rows, steps = 500, 4, 1 if quick else 3
-    paper = D3PMGenerator(PRESETS["paper-mimic"], generator.prevalence, generator.sizes)
-    draws = torch.Generator().manual_seed(0)
-    x = paper.noise.prior_sample(rows, draws)
-    t = torch.full((rows,), paper_steps)
-    paper.denoiser.eval()
-    with torch.no_grad():
-        paper.denoiser.in_batches(x, t)
-        with timed() as paper_seconds:
-            for _ in range(steps):
-                logits = paper.denoiser.in_batches(x, t)
-                paper.noise.p_sample(logits, x, t[:1], t[:1] - 1, draws)
-    paper_rate = rows / (paper_seconds[0] / steps * paper_steps)
-    n_plain, n_fast = (128, 512) if quick else (2_048, 20_480)
-    with timed() as plain_seconds:
-        plain_records(generator, n_plain, PLAIN_STEPS)
-    generator.sample(SampleRequest(64))
-    with timed() as fast_seconds:
-        generator.sample(SampleRequest(n_fast))
-    plain_rate, fast_rate = n_plain / plain_seconds[0], n_fast / fast_seconds[0]
-    show(
-        f"sampling, {n_codes} codes, same machine, same run",
-        ["sampler", "records / s", "times the paper's"],
-        [
-            [f"linformer paper-mimic, {paper_steps} steps (extrapolated from {steps})", f"{paper_rate:.4f}", "1"],
-            [f"plain absorbing, {PLAIN_STEPS} steps", f"{plain_rate:,.0f}", f"{plain_rate / paper_rate:,.0f}"],
-            [f"block reveal, {REVEAL_STEPS} calls (default)", f"{fast_rate:,.0f}", f"{fast_rate / paper_rate:,.0f}"],
-        ],
-    )
-    figures.add("sampling.records_per_s", fast_rate, "records / s")
-    figures.add("sampling.speedup_vs_paper", fast_rate / paper_rate, "times")
-    figures.add("sampling.speedup_vs_plain", fast_rate / plain_rate, "times")
-
-
 def fidelity_by_calls(generator: D3PMGenerator, train: Records, test: Records, n: int) -> None:
     """What more network calls bring, for the fast sampler and the plain one."""
     names = ["prevalence_spearman_rare", "cmd", "mcad", "mmd"]
@@ -227,24 +186,6 @@ def fidelity_by_calls(generator: D3PMGenerator, train: Records, test: Records, n
         rate = f"{n / seconds[0]:,.0f}"
         rows.append([way, str(calls), rate, *(_number(results[name].value.value) for name in names)])
     show(f"fidelity by network calls, {n:,} records", ["sampler", "calls", "records / s", *names], rows)
-
-
-def growth(quick: bool) -> None:
-    """How the cost of a record grows with the number of codes and of records; untrained networks cost the same."""
-    rows = []
-    for n_codes in (500, 1_000) if quick else (500, 1_000, 2_000, 4_000):
-        weights = 1 / np.arange(1, n_codes + 1) ** 0.9
-        prevalence = torch.from_numpy(weights * 9 / weights.sum()).clamp(max=0.5)
-        sizes = torch.from_numpy(np.bincount(np.random.default_rng(0).poisson(9, 10_000)) / 10_000)
-        generator = D3PMGenerator(D3PMConfig(denoiser=SparseConfig()), prevalence, sizes)
-        generator.sample(SampleRequest(64))
-        cells = []
-        for n in (512, 1_024) if quick else (2_048, 8_192):
-            with timed() as seconds:
-                generator.sample(SampleRequest(n))
-            cells.append(f"{n / seconds[0]:,.0f}")
-        rows.append([f"{n_codes:,}", *cells])
-    show("records / s by number of codes", ["codes", "few records", "four times as many"], rows)
 
 
 def _float(value: float | None) -> float:

@@ -87,7 +87,9 @@ ID = re.compile(r"\b(ds|mdl|job|up)_[0-9a-f]{32}\b")
 
 def main() -> None:
     parser = options(__doc__ or "")
-    parser.add_argument("--other", type=Path, required=True, metavar="DIR", help="the checkout to compare with")
+    parser.add_argument(
+        "--other", type=Path, default=HERE, metavar="DIR", help="the checkout to compare with; this one"
+    )
     parser.add_argument(
         "--upload", type=Path, action="append", default=[], metavar="DIR", help="real files to read too"
     )

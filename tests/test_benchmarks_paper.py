@@ -18,16 +18,17 @@ import pytest
 from pydantic import BaseModel, Field
 
 from app.pages.svg import Mark
-from benchmarks import paper
-from benchmarks._paper_contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
-from benchmarks._paper_measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence
-from benchmarks._paper_pages import write_results
-from benchmarks._paper_plan import RAREST, RUN, Bench, fingerprint, plan
-from benchmarks._paper_store import Store, Task
-from benchmarks._paper_svg import dot_plot
-from benchmarks._paper_tables import cost_table, fidelity_table
-from benchmarks._paper_train import draw_within, train_within
-from benchmarks._paper_wins import MissingCellsError, compare, figures, unfinished
+from benchmarks.paper import __main__ as paper
+from benchmarks.paper import run as running
+from benchmarks.paper.contenders import ALL, COMMON, OURS, PLAIN, Arena, Contender, arenas, contenders
+from benchmarks.paper.measure import AttackRefusedError, attacked, fidelity_of, guided_prevalence
+from benchmarks.paper.pages import write_results
+from benchmarks.paper.plan import RAREST, RUN, Bench, fingerprint, plan
+from benchmarks.paper.store import Store, Task
+from benchmarks.paper.svg import dot_plot
+from benchmarks.paper.tables import cost_table, fidelity_table
+from benchmarks.paper.train import draw_within, train_within
+from benchmarks.paper.wins import MissingCellsError, compare, figures, unfinished
 from ehr.errors import TrainingStopped
 from ehr.records import Records
 from worker.engine import generators
@@ -87,7 +88,7 @@ def rival(monkeypatch: pytest.MonkeyPatch) -> type[Rival]:
     """One published baseline, whichever the engine has."""
     registry = (generators.D3PMGenerator, IndependentGenerator, Rival)
     monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
     return Rival
 
 
@@ -141,7 +142,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     script = """
 import os, sys
 from pathlib import Path
-from benchmarks._paper_store import Store, Task
+from benchmarks.paper.store import Store, Task
 store = Store(Path(sys.argv[1]))
 store.run(Task("first", lambda: {"value": 1}, "kind"))
 store._whole(store.folder / "second.json", lambda path: (path.write_text('{"val'), os.kill(os.getpid(), 9)))
@@ -154,11 +155,11 @@ store._whole(store.folder / "second.json", lambda path: (path.write_text('{"val'
         return Task(name, lambda: made.append(name) or {"name": name}, "kind", name, needs, beside)
 
     tasks = [task("first"), task("second"), task("third", ("second",), True), task("fourth", (), True)]
-    monkeypatch.setattr(paper, "plan", lambda bench: tasks)
+    monkeypatch.setattr(running, "plan", lambda bench: tasks)
     run = bench(tmp_path, load=tiny)
-    paper.run_all(run, ["third"])
+    running.run_all(run, ["third"])
     assert made == ["second", "third"]  # what was asked for, after what it needs
-    paper.run_all(run)
+    running.run_all(run)
     assert made == ["second", "third", "fourth"] and run.store.read("first") == {"value": 1}
 
 
@@ -193,8 +194,8 @@ def test_augmentation_draws_with_the_seed_of_the_run(
         split.add(arguments[-1])
         return {}
 
-    monkeypatch.setattr("benchmarks._paper_plan._ours", lambda bench: SimpleNamespace(sample=sample))
-    monkeypatch.setattr("benchmarks._paper_plan.augmented", augmented)
+    monkeypatch.setattr("benchmarks.paper.plan._ours", lambda bench: SimpleNamespace(sample=sample))
+    monkeypatch.setattr("benchmarks.paper.plan.augmented", augmented)
     labels = [Label(name, (0,)) for name in DISEASES]
     run = replace(bench(tmp_path, load=lambda: arenas(records, records, records, labels)), seed=seed)
     for task in plan(run):
@@ -458,7 +459,7 @@ def test_a_larger_limit_gives_a_cohort_another_chance(
     run.store.write(cohort, run.store.read(cohort) | noted)
 
     def todo(drawing: float, only: list[str] | None = None) -> list[str]:
-        return [task.name for task in paper._todo(replace(run, drawing=drawing), plan(run), only)]
+        return [task.name for task in running._todo(replace(run, drawing=drawing), plan(run), only)]
 
     again = [cohort, f"memory/{ALL}/{row}", f"fidelity/{ALL}/{row}"]
     again += [*(f"utility/{ALL}/{row}/{disease}" for disease in DISEASES), f"privacy/{row}"]
@@ -519,7 +520,7 @@ def test_figures_say_against_how_many_baselines(tmp_path: Path) -> None:
 
 def test_fidelity_tells_how_many_codes_a_record_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metric = SimpleNamespace(measure=lambda *_: Measurement(absent="not here"))
-    monkeypatch.setattr("benchmarks._paper_measure.fidelity_metric", lambda name: metric)
+    monkeypatch.setattr("benchmarks.paper.measure.fidelity_metric", lambda name: metric)
     records = Records.from_sets([{0}, {0, 1, 2}, set()] * 20, 3)
     measured = fidelity_of(records, Arena(ALL, records, records, records, ()), 0)
     assert measured["codes_per_record"] == pytest.approx(4 / 3)
@@ -564,7 +565,7 @@ def test_ehrdiffs_probabilities_are_explained(tmp_path: Path, monkeypatch: pytes
     assert not [note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note]
     registry = (generators.D3PMGenerator, IndependentGenerator, Clipped)
     monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
     (note,) = (note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note)
     assert note.startswith("ehrdiff bernoulli: ")
 
@@ -623,7 +624,7 @@ def test_what_is_missing_of_the_most_common_codes_leaves_the_other_figures(
     before = figures(run)
     registry = (generators.D3PMGenerator, IndependentGenerator, Rival, FewCodes)
     monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks._paper_contenders.GENERATORS", registry)
+    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
     missing = unfinished(run)
     assert missing and all("/100 codes/" in name for name in missing)
     assert figures(run) == before

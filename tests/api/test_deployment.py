@@ -1,6 +1,5 @@
-"""The deployment files agree with the code: variables, commands, users, and the arrows between packages."""
+"""The deployment files agree with the code: variables, commands, users, and dependencies."""
 
-import ast
 import os
 import re
 import shutil
@@ -66,6 +65,15 @@ def test_the_image_does_not_run_as_root() -> None:
     assert re.search(r"^USER 10001", last_stage, re.MULTILINE)
 
 
+def test_the_image_is_built_from_what_is_sent_and_locked() -> None:
+    text, sent = (ROOT / "Dockerfile").read_text(), (ROOT / ".dockerignore").read_text().splitlines()
+    copied = [name for line in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert copied and [name for name in copied if f"!{name}" not in sent or not (ROOT / name).exists()] == []
+    installs = re.findall(r"pip install (.+)$", text, re.MULTILINE)
+    assert len(installs) == 3  # torch from the index of its device, then the rest as locked, then ourselves
+    assert "constraints.txt torch" in installs[0] and "--require-hashes" in installs[1] and "--no-deps" in installs[2]
+
+
 def test_docker_compose_config() -> None:
     """By whichever of the two composes is installed."""
     for compose in (["docker", "compose"], ["docker-compose"]):
@@ -78,44 +86,10 @@ def test_docker_compose_config() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-# --- arrows: app -> model_store, app -> worker.contract ---
-
-
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-def test_the_api_imports_no_mathematics() -> None:
-    for path in (ROOT / "app").rglob("*.py"):
-        allowed = {"worker", "worker.contract", "ehr.generators.settings"}
-        for name in imported(path):
-            top = name.split(".")[0]
-            assert top not in ("torch", "lightgbm", "scipy"), (path, name)
-            if top == "worker":
-                assert name in allowed or name.startswith(("worker.contract.", "ehr.generators.settings.")), (
-                    path,
-                    name,
-                )
-
-
 @pytest.mark.parametrize("module", ["app.main", "app.client", "app.server", "ehr_d3pm.cli", "worker.embedded"])
 def test_importing_does_not_load_torch(module: str) -> None:
-    # of the engine only what settings mean, which is plain pydantic
-    light = set[str]()
     code = (
         f"import sys, {module}; loaded = set(sys.modules); assert not {{'torch', 'lightgbm', 'scipy'}} & loaded; "
-        f"assert {{name for name in loaded if name.startswith('worker.engine')}} <= {light!r}"
+        "assert not [name for name in loaded if name.startswith('worker.engine')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_files_are_small() -> None:
-    for folder in ("app", "client"):
-        for path in (ROOT / folder).rglob("*.py"):
-            assert len(path.read_text().splitlines()) <= (300 if folder == "client" else 340), path

@@ -1,52 +1,115 @@
 """Which package may know which."""
 
-import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.arrows import OUTSIDE, ROOMS, ROOT, UNREACHABLE, imports_in, modules, reach, violations
+
 HEAVY = ("torch", "lightgbm", "linformer")
-# package -> what none of its modules may import
-FORBIDDEN = {
-    "app": (*HEAVY, "worker.engine", "worker.tasks", "worker.celery_app"),
-    "model_store": (*HEAVY, "worker", "app", "fastapi"),
-    "worker": ("app", "fastapi"),
-    "worker/engine": (
-        "model_store",
-        "app",
-        "celery",
-        "sqlalchemy",
-        "fastapi",
-        "redis",
-        "worker.contract",
-        "worker.tasks",
-    ),
-}
+LIBRARIES = (*HEAVY, "celery", "fastapi", "pydantic_settings", "redis", "requests", "sqlalchemy")
+FORBIDDEN = [
+    *((room, other) for room, row in ROOMS.items() for other in ROOMS if other != room and other not in row.rooms),
+    *((room, name) for room, row in ROOMS.items() for name in LIBRARIES if name not in (*row.libraries, *row.lazily)),
+    *((room, outside) for room in ROOMS for outside in OUTSIDE),
+]
+FORMS = "import {0}\nfrom {0} import name\ndef later():\n    import {0}\n    from {0} import name"
 
 
-def imported(file: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+def test_imports_follow_the_arrows() -> None:
+    assert violations() == []
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_imports_follow_the_arrows(package: str) -> None:
-    wrong = [
-        f"{file.relative_to(ROOT)} imports {name}"
-        for file in (ROOT / package).rglob("*.py")
-        for name in imported(file)
-        for forbidden in FORBIDDEN[package]
-        if name == forbidden or name.startswith(f"{forbidden}.")
-    ]
-    assert wrong == []
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's packages, to add what is forbidden to."""
+    root = tmp_path_factory.mktemp("project")
+    for file in modules(ROOT).values():
+        (root / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, root / file.relative_to(ROOT))
+    return root
+
+
+@pytest.fixture(scope="module")
+def clean(copy: Path) -> set[str]:
+    """What is found before anything is added."""
+    return set(violations(copy))
+
+
+def home(root: Path, room: str) -> Path:
+    folder = root / ("client" if room == "ehr_d3pm" else ".") / room.replace(".", "/")
+    return folder if room != "worker.contract" else folder.with_suffix(".py")
+
+
+def with_import(root: Path, room: str, statement: str) -> set[str]:
+    """What is found in the copy once a room has one more statement."""
+    place = home(root, room)
+    file = place if place.suffix else place / "added.py"
+    before = file.read_text() if file.exists() else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file.write_text((before or "") + f"\n{statement}\n")
+        return set(violations(root))
+    finally:
+        file.unlink() if before is None else file.write_text(before)
+
+
+@pytest.mark.parametrize(("room", "target"), FORBIDDEN)
+def test_a_forbidden_import_is_found(copy: Path, clean: set[str], room: str, target: str) -> None:
+    found = with_import(copy, room, FORMS.format(target)) - clean
+    assert len(found) == 4 and all(line.endswith(f": {room} may not import {target}") for line in found)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_is_allowed_is_not(copy: Path, clean: set[str], room: str) -> None:
+    allowed = (*ROOMS[room].rooms, *ROOMS[room].libraries, "json", f"{room}.added")
+    assert with_import(copy, room, "\n".join(FORMS.format(target) for target in allowed)) == clean
+
+
+@pytest.mark.parametrize(("room", "name"), [(room, name) for room, row in ROOMS.items() for name in row.lazily])
+def test_some_libraries_are_imported_inside_functions_only(copy: Path, clean: set[str], room: str, name: str) -> None:
+    assert with_import(copy, room, f"def later():\n    import {name}") == clean
+    assert len(with_import(copy, room, f"import {name}") - clean) == 1
+
+
+def test_a_submodule_of_a_package_is_itself(copy: Path, clean: set[str]) -> None:
+    assert with_import(copy, "app", "from worker import contract") == clean
+    found = with_import(copy, "app", "from worker import celery_app") - clean
+    assert [line.rpartition(" ")[2] for line in found] == ["worker.celery_app"]
+    assert with_import(copy, "worker.engine", "from .. import celery_app, contract") > clean
+    assert imports_in("from ..b import c", "worker.engine.x")[0].module == "worker.engine.b"
+
+
+def test_a_package_with_rooms_inside_imports_nothing(copy: Path, clean: set[str]) -> None:
+    file = copy / "worker" / "__init__.py"
+    before = file.read_text()
+    try:
+        file.write_text("from worker.celery_app import app\n")
+        assert len(set(violations(copy)) - clean) == 1
+    finally:
+        file.write_text(before)
+
+
+@pytest.mark.parametrize(
+    "place", ["another/__init__.py", "another/deep/module.py", "another.py", "client/another/x.py"]
+)
+def test_a_new_package_needs_a_row(copy: Path, place: str) -> None:
+    clean, file = set(violations(copy)), copy / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    assert [*(set(violations(copy)) - clean)] == [f"{place}: another is a package without a row in the table"]
+    file.unlink()
+
+
+def test_an_arrow_cannot_open_what_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(UNREACHABLE) == set(ROOMS)
+    assert not any(reach(room) & set(names) for room, names in UNREACHABLE.items())
+    row = ROOMS["worker.contract"]
+    monkeypatch.setitem(ROOMS, "worker.contract", type(row)((*row.rooms, "worker.engine"), row.libraries))
+    assert "app leads to torch" in violations()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +131,8 @@ def test_torch_is_not_loaded_by(module: str) -> None:
 
 
 def test_no_pickle_anywhere() -> None:
-    files = [file for package in ("app", "model_store", "worker") for file in (ROOT / package).rglob("*.py")]
-    assert [file for file in files if imported(file) & {"pickle", "joblib", "dill", "cloudpickle", "marshal"}] == []
+    files = list(modules(ROOT).values())
+    pickles = {"pickle", "joblib", "dill", "cloudpickle", "marshal"}
+    assert [file for file in files for each in imports_in(file.read_text(), "") if each.module in pickles] == []
     assert [file for file in files if "allow_pickle=True" in file.read_text()] == []
     assert [file for file in files if "torch.load(" in file.read_text()] == []

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from app.pages.svg import Mark
-from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
-from benchmarks._paper_measure import AREAS, FIDELITY, REAL
-from benchmarks._paper_plan import ALONE, RAREST, RUN, Bench, plan, rows_of
-from benchmarks._paper_store import Cell, Store
-from benchmarks._paper_svg import Curve, dot_plot, panels
-from benchmarks._paper_tables import (
+from benchmarks.paper.contenders import ALL, COMMON, OURS, contenders
+from benchmarks.paper.measure import AREAS, FIDELITY, REAL
+from benchmarks.paper.plan import ALONE, RAREST, RUN, Bench, plan, rows_of
+from benchmarks.paper.store import Cell, Store
+from benchmarks.paper.svg import Curve, dot_plot, panels
+from benchmarks.paper.tables import (
     AREA_NAMES,
     ARM_NAMES,
     Table,
@@ -21,7 +21,7 @@ from benchmarks._paper_tables import (
     row_name,
     tables,
 )
-from benchmarks._paper_wins import DEFINITION, guided_over_real, not_compared
+from benchmarks.paper.wins import DEFINITION, guided_over_real, not_compared
 from worker.engine.metrics import fidelity_metric
 
 LOGARITHMIC = ("mmd",)  # from 1 down to 1e-5: on a linear axis all but the worst fall on one dot

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks._paper_contenders import Arena
-from benchmarks._paper_store import Cell
+from benchmarks.paper.contenders import Arena
+from benchmarks.paper.store import Cell
 from ehr.conditions import Condition, Target
 from ehr.disclosure import shown
 from ehr.records import Records

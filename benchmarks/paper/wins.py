@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks._paper_contenders import ALL, COMMON, OURS, contenders
-from benchmarks._paper_measure import AREAS, FIDELITY, GUIDED, REAL
-from benchmarks._paper_plan import RAREST, Bench, arm_cells, plan, seeds_of
-from benchmarks._paper_store import Cell
+from benchmarks.paper.contenders import ALL, COMMON, OURS, contenders
+from benchmarks.paper.measure import AREAS, FIDELITY, GUIDED, REAL
+from benchmarks.paper.plan import RAREST, Bench, arm_cells, plan, seeds_of
+from benchmarks.paper.store import Cell
 from worker.engine.metrics import fidelity_metric
 
 DEFINITION = (

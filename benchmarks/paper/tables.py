@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
-from benchmarks._paper_contenders import ALL, CLIPPED, COMMON, OURS, YARDSTICK, contenders
-from benchmarks._paper_measure import AREAS, ATTACKS, CODES_PER_RECORD, FIDELITY, MAY_BE_ATTACKED, REAL
-from benchmarks._paper_plan import ALONE, RAREST, Bench, arm_cells, rows_of, seeds_of
-from benchmarks._paper_store import Cell
+from benchmarks.paper.contenders import ALL, CLIPPED, COMMON, OURS, YARDSTICK, contenders
+from benchmarks.paper.measure import AREAS, ATTACKS, CODES_PER_RECORD, FIDELITY, MAY_BE_ATTACKED, REAL
+from benchmarks.paper.plan import ALONE, RAREST, Bench, arm_cells, rows_of, seeds_of
+from benchmarks.paper.store import Cell
 from worker.engine.metrics import fidelity_metric
 
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}

@@ -3,7 +3,7 @@
 python -m benchmarks.paper --data DIR --budget MINUTES [--work DIR] [--out DIR] [--json FILE]
 
 Finished cells are kept in --work and not made again, so that a run that was stopped goes on where it was. Attacks on
-privacy are run only on data that is named in _paper_measure.MAY_BE_ATTACKED.
+privacy are run only on data that is named in measure.MAY_BE_ATTACKED.
 """
 
 import argparse
@@ -13,24 +13,20 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks._harness import Figures, console, load_long, options, show, subset
-from benchmarks._paper_contenders import Arena, arenas
-from benchmarks._paper_pages import unpacked, write_results
-from benchmarks._paper_plan import DRAWING, RUN, Bench, plan
-from benchmarks._paper_store import Store, Task
-from benchmarks._paper_tables import tables
-from benchmarks._paper_train import machine
-from benchmarks._paper_wins import MissingCellsError, figures, unfinished
+from benchmarks.paper.contenders import Arena, arenas
+from benchmarks.paper.pages import unpacked, write_results
+from benchmarks.paper.plan import DRAWING, RUN, Bench
+from benchmarks.paper.run import run_all
+from benchmarks.paper.store import Store
+from benchmarks.paper.tables import tables
+from benchmarks.paper.train import machine
+from benchmarks.paper.wins import MissingCellsError, figures, unfinished
 from ehr.vocabulary import Vocabulary
-from worker.engine.metrics.utility import TRAININGS_AT_A_TIME
 from worker.engine.population import simulated_population
 from worker.evaluation import labels_in
 
@@ -40,16 +36,6 @@ MINUTES, SEED = 3.0, 0
 QUICK_MINUTES, QUICK_DRAWING = 0.01, 0.1
 RESULTS = Path("docs/results")
 WORK = Path(tempfile.gettempdir()) / "ehr-d3pm-paper"
-# Seconds a cell takes, until one of its kind has been timed; training and sampling are bounded by the budget.
-GUESSED_SECONDS = {
-    "memory": 10.0,
-    "fidelity": 8.0,
-    "utility": 6.0,
-    "guided": 30.0,
-    "pool": 10.0,
-    "augmentation": 4.0,
-    "privacy": 30.0,
-}
 
 
 def main() -> None:
@@ -164,90 +150,6 @@ def _without_places(arguments: argparse.Namespace, bench: Bench) -> list[str]:
     size = ["--quick"] if bench.quick else ["--budget", f"{bench.minutes:g}"]
     drawing = [] if bench.quick or bench.drawing == DRAWING else ["--drawing", f"{bench.drawing:g}"]
     return [*data, *size, "--seed", str(bench.seed), *drawing]
-
-
-# ---- running
-
-
-def run_all(bench: Bench, only: Sequence[str] | None = None) -> None:
-    """Make the cells that are asked for and not finished, after those they need, and tell how long it will take."""
-    todo = _todo(bench, plan(bench), only)
-    if not todo:
-        return
-    _ = bench.arenas  # once, before threads ask for it
-    clock = _Clock(bench, todo)
-    with ThreadPoolExecutor(TRAININGS_AT_A_TIME) as pool:
-        for group in _groups(todo):
-            for task in pool.map(clock.timed, group) if group[0].beside_others else map(clock.timed, group):
-                clock.tell(task)
-
-
-def _todo(bench: Bench, tasks: Sequence[Task], only: Sequence[str] | None) -> list[Task]:
-    named = {task.name: task for task in tasks}
-    wanted = [task.name for task in tasks if task.asked_for(only)]
-    for name in wanted:  # grows as it is read
-        wanted += [need for need in named[name].needs if need not in wanted]
-    _forget_outgrown(bench, tasks, wanted)
-    return [task for task in tasks if task.name in wanted and not bench.store.has(task.name)]
-
-
-def _forget_outgrown(bench: Bench, tasks: Sequence[Task], wanted: Sequence[str]) -> None:
-    """Wanted cohorts that are absent by a smaller limit than today's, and what was measured of them, are unfinished."""
-    found = {task.name for task in tasks if task.name in wanted and _outgrown(bench, task)}
-    for task in tasks:  # each after those it needs
-        if found.intersection(task.needs):
-            found.add(task.name)
-    for task in reversed(tasks):  # cohorts last: they tell a run that begins after this one was killed what to forget
-        if task.name in found:
-            bench.store.forget(task.name)
-
-
-def _outgrown(bench: Bench, task: Task) -> bool:
-    cell = bench.store.find(task.name) if task.kind == "sampling" else None
-    if cell is None or "absent" not in cell or "records_per_second" not in cell:
-        return False
-    needed = bench.sizes.records / cell["records_per_second"] / 60
-    return bench.drawing > float(cell.get("limit_minutes", needed))  # cells of earlier versions do not tell their limit
-
-
-def _groups(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Runs of tasks that may run beside each other; every other task alone."""
-    group: list[Task] = []
-    for task in tasks:
-        if group and not (task.beside_others and group[-1].beside_others):
-            yield group
-            group = []
-        group.append(task)
-    if group:
-        yield group
-
-
-class _Clock:
-    """Times cells by kind, and from that tells how long the rest will take."""
-
-    def __init__(self, bench: Bench, todo: Sequence[Task]) -> None:
-        self.bench, self.left = bench, {task.name: task for task in todo}
-        self.seconds: dict[str, list[float]] = defaultdict(list)
-        self.total = len(todo)
-
-    def timed(self, task: Task) -> Task:
-        started = time.perf_counter()
-        self.bench.store.run(task)
-        self.seconds[task.kind].append(time.perf_counter() - started)
-        return task
-
-    def tell(self, task: Task) -> None:
-        del self.left[task.name]
-        seconds = sum(self._expected(each) for each in self.left.values())
-        done = self.total - len(self.left)
-        console.print(f"{done} of {self.total}: {task.name}; about {seconds / 60:.0f} minutes left", highlight=False)
-
-    def _expected(self, task: Task) -> float:
-        known, budget = self.seconds[task.kind], 60 * self.bench.minutes
-        if task.kind == "training":
-            return budget
-        guess = GUESSED_SECONDS.get(task.kind, budget / 4)
-        return (sum(known) / len(known) if known else guess) / (TRAININGS_AT_A_TIME if task.beside_others else 1)
 
 
 if __name__ == "__main__":

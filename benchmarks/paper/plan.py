@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from benchmarks._harness import progress_bar
-from benchmarks._paper_contenders import ALL, COMMON, OURS, Arena, Contender, contenders
-from benchmarks._paper_measure import (
+from benchmarks.paper.contenders import ALL, COMMON, OURS, Arena, Contender, contenders
+from benchmarks.paper.measure import (
     ARMS,
     MAY_BE_ATTACKED,
     REAL,
@@ -20,8 +20,8 @@ from benchmarks._paper_measure import (
     real_cohort,
     utility_of,
 )
-from benchmarks._paper_store import Cell, Store, Task
-from benchmarks._paper_train import (
+from benchmarks.paper.store import Cell, Store, Task
+from benchmarks.paper.train import (
     draw_plainly,
     draw_within,
     drawing_peak_apart,

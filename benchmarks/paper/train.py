@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from benchmarks._harness import peak_rss_gib, subset, timed
-from benchmarks._paper_contenders import OURS, Contender
-from benchmarks._paper_store import Cell, Store
 from benchmarks._plain import plain_records
+from benchmarks.paper.contenders import OURS, Contender
+from benchmarks.paper.store import Cell, Store
 from ehr.errors import EhrError, TrainingStopped
 from ehr.records import Records
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
