@@ -22,7 +22,7 @@ from ehr.errors import EhrError, TrainingStopped
 from ehr.records import Records
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.generators.d3pm import ANCESTRAL_STEPS, D3PMGenerator
-from worker.engine.training import Hooks, Progress
+from worker.engine.training import Hooks, TrainingProgress
 
 TRIAL_STEPS, WARM_UP = 24, 2
 ENOUGH = 0.8  # of the budget
@@ -140,7 +140,7 @@ def _fit(contender: Contender, train: Records, holdout: Records, plan: Plan, see
     if plan.batch is not None:
         settings = _with(settings, epochs=plan.epochs, batch_size=plan.batch)
 
-    def count(_: Progress) -> None:
+    def count(_: TrainingProgress) -> None:
         nonlocal steps
         steps += 1
 
@@ -182,7 +182,7 @@ def _step_times(contender: Contender, train: Records, batch: int, steps: int, se
     epochs = max(math.ceil(steps / max(len(part) // batch, 1)), fewest)
     started, times = time.perf_counter(), [0.0]
 
-    def note(_: Progress) -> None:
+    def note(_: TrainingProgress) -> None:
         times.append(time.perf_counter() - started)
 
     hooks = Hooks(on_progress=note, should_stop=lambda: len(times) > steps)

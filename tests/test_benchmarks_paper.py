@@ -35,7 +35,7 @@ from worker.engine.generators import FitRequest, Generator, SampleRequest, State
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics.classifier import Label
 from worker.engine.metrics.measurement import Measurement
-from worker.engine.training import Progress
+from worker.engine.training import TrainingProgress
 
 DISEASES = ["diabetes", RAREST]
 
@@ -62,7 +62,7 @@ class Rival(Generator):
         for step in range(1, total + 1):
             cls.clock += cls.step_seconds
             if request.hooks.on_progress is not None:
-                request.hooks.on_progress(Progress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
+                request.hooks.on_progress(TrainingProgress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
             if request.hooks.should_stop is not None and request.hooks.should_stop():
                 raise TrainingStopped("asked to")
         return cls()
@@ -307,7 +307,7 @@ def test_who_was_given_too_little_begins_again(monkeypatch: pytest.MonkeyPatch, 
         told = request.hooks.on_progress
         assert told is not None
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: TrainingProgress) -> None:
             cls.clock += 0.1 if progress.step <= 30 else 0.0
             told(progress)
 

@@ -24,7 +24,7 @@ from model_store.tables import Model
 from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest, Generator, State, generator_named
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.training import Hooks, Progress, resolve_device
+from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
 from worker.logs import place_of
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
@@ -80,7 +80,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: d
     resume_from = checkpoints.newest()
     started = False
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: TrainingProgress) -> None:
         nonlocal started
         if not started:
             started = True

@@ -32,7 +32,8 @@ from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
-from worker.engine.training import Trainer, precision, resolve_device, seeded
+from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
+from worker.engine.training.d3pm import D3PMLearner
 
 STATE_VERSION = 3
 # Network calls for each record; docs/decisions/0009 has what more of them bring.
@@ -58,32 +59,27 @@ class D3PMGenerator(Generator):
     # --- training ---
 
     @classmethod
-    def prepare(cls, request: FitRequest) -> tuple[Self, Trainer]:
-        """The untrained generator and the trainer that would train it."""
+    def prepare(cls, request: FitRequest) -> tuple[Self, TrainingRun]:
+        """The untrained generator and the run that would train it."""
         config = D3PMConfig(**request.settings)
-        if len(request.train) == 0:
-            raise DataError("there is nothing to learn from: the training records are empty")
-        if request.holdout is not None and request.holdout.n_codes != request.train.n_codes:
-            raise DataError(
-                f"training records have {request.train.n_codes} codes, held-out records {request.holdout.n_codes}"
-            )
-        sizes = np.bincount(request.train.sizes())
+        train, holdout = request.train, request.holdout
+        require_codes(train)
+        if holdout is not None and holdout.n_codes != train.n_codes:
+            raise DataError(f"training records have {train.n_codes} codes, held-out records {holdout.n_codes}")
+        sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
-        generator = cls(
-            config, torch.from_numpy(request.train.prevalence()), torch.from_numpy(sizes), seed=request.seed
-        )
+        generator = cls(config, torch.from_numpy(train.prevalence()), torch.from_numpy(sizes), seed=request.seed)
         generator.to(resolve_device(request.device))
-        trainer = Trainer(
-            generator.denoiser, generator.noise, config.training, request.seed, generator.device, request.hooks
+        learner = D3PMLearner(
+            generator.denoiser, generator.noise, config.training, request.seed, generator.device, holdout
         )
-        if request.checkpoint is not None:
-            trainer.resume(request.checkpoint)
-        return generator, trainer
+        plan = learner.plan(len(train))
+        return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
-        generator, trainer = cls.prepare(request)
-        generator.curve = trainer.fit(request.train, request.holdout)
+        generator, run = cls.prepare(request)
+        generator.curve = run.to_the_end()
         generator.denoiser.eval()
         return generator
 

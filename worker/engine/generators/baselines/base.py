@@ -6,7 +6,6 @@ rest is here, so that each file beside this one shows what is special about its 
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ehr.conditions import Condition
-from ehr.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
+from ehr.errors import ConditionError, DataError, StateError
 from ehr.generators.baselines import BaselineConfig
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
@@ -28,7 +27,7 @@ from worker.engine.generators.protocol import (
     State,
     sample_in_chunks,
 )
-from worker.engine.training import Progress, precision, resolve_device, seeded
+from worker.engine.training import Learner, Plan, TrainingRun, precision, require_codes, resolve_device, seeded
 
 STATE_VERSION = 1
 # Rejection gives up when fewer than one in RAREST of SURE or more drawn records satisfy the condition.
@@ -81,14 +80,17 @@ class Baseline(Generator):
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         settings = cls.Settings(**request.settings)
-        if len(request.train) == 0 or len(request.train.indices) == 0:
-            raise DataError("there is nothing to learn from: the training records are empty")
+        require_codes(request.train)
         if len(request.train) == 1:
             raise DataError(f"'{cls.name}' cannot learn from a single record")
         baseline = cls(settings, request.train.n_codes, request.seed)
         baseline.to(resolve_device(request.device))
         baseline.prepare(request.train)
-        _Run(baseline, request).to_the_end()
+        batch_size = min(settings.batch_size, len(request.train))
+        plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
+        learner = _BaselineLearner(baseline, request.seed)
+        run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
+        baseline.curve = run.to_the_end()
         baseline.network.eval()
         return baseline
 
@@ -169,88 +171,34 @@ class Baseline(Generator):
         return baseline
 
 
-class _Run:
-    """One training run of a baseline: the order of an epoch depends on (seed, epoch), all else is in the checkpoint."""
+class _BaselineLearner(Learner):
+    """A baseline in training."""
 
-    def __init__(self, baseline: Baseline, request: FitRequest) -> None:
-        self.baseline, self.train, self.seed, self.hooks = baseline, request.train, request.seed, request.hooks
-        self.settings = baseline.settings
+    advice = ": try a lower learning_rate"
+
+    def __init__(self, baseline: Baseline, seed: int) -> None:
+        self.baseline, self.device, self.seed = baseline, baseline.device, seed
         self.optimisers = baseline.optimisers()
         self.weights = {name: weight for name, weight in baseline.network.named_parameters() if weight.requires_grad}
-        self.average: dict[str, Tensor] = {}
-        if self.settings.ema_decay is not None:
-            self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.generator = torch.Generator(baseline.device).manual_seed(request.seed)
-        self.batch_size = min(self.settings.batch_size, len(request.train))
-        self.per_epoch = len(request.train) // self.batch_size
-        self.total = self.per_epoch * self.settings.epochs
-        self.step, self.loss = 0, math.nan
-        if request.checkpoint is not None:
-            self._resume(request.checkpoint)
 
-    def to_the_end(self) -> None:
-        """Train; afterwards the network holds the averaged weights, if there are any."""
-        while self.step < self.total:
-            for rows in self._remaining_batches():
-                self._one_step(self.train.take(rows))
-                self._tell_and_save()
-        with torch.no_grad():
-            for name, average in self.average.items():
-                self.weights[name].copy_(average)
-
-    def _remaining_batches(self) -> Iterator[np.ndarray]:
-        epoch, done = divmod(self.step, self.per_epoch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.train))
-        for batch in range(done, self.per_epoch):
-            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
-
-    def _one_step(self, batch: Records) -> None:
+    def step(self, batch: Records, run: TrainingRun) -> float:
         self.baseline.network.train()
-        x = torch.from_numpy(batch.to_dense()).to(self.baseline.device)
-        with precision(self.baseline.device), seeded(self.seed, self.step):
-            loss = self.baseline.train_step(x, self.optimisers, self.step, self.total, self.generator)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the loss is {loss} at step {self.step}: try a lower learning_rate")
-        self.step += 1
-        self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
-        if self.settings.ema_decay is not None:
-            decay = min(self.settings.ema_decay, self.step / (self.step + 10))
-            with torch.no_grad():
-                torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
+        x = torch.from_numpy(batch.to_dense()).to(self.device)
+        with precision(self.device), seeded(self.seed, run.step):
+            return self.baseline.train_step(x, self.optimisers, run.step, run.total, run.generator)
 
-    def _tell_and_save(self) -> None:
-        ended = self.step % self.per_epoch == 0
-        if ended:
-            self.baseline.curve.append({"epoch": self.step // self.per_epoch, "loss": self.loss})
-        if self.hooks.on_progress is not None:
-            epoch = (self.step - 1) // self.per_epoch + 1
-            self.hooks.on_progress(Progress(self.step, self.total, epoch, self.loss, None))
-        stop = self.hooks.should_stop is not None and self.hooks.should_stop()
-        every = self.settings.checkpoint_every
-        due = ended or (every is not None and self.step % every == 0)
-        if self.hooks.on_checkpoint is not None and (due or stop):
-            self.hooks.on_checkpoint(self._checkpoint())
-        if stop:
-            raise TrainingStopped(f"stopped at the caller's request after step {self.step}")
+    def end_epoch(self, epoch: int, run: TrainingRun) -> None:
+        run.curve.append({"epoch": epoch, "loss": run.loss})
 
-    def _checkpoint(self) -> Checkpoint:
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= flat("network", self.baseline.network.state_dict()) | flat("average", self.average)
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = flat("network", self.baseline.network.state_dict())
         for name, optimiser in self.optimisers.items():
             tensors |= flat(f"optimiser/{name}", optimiser_tensors(optimiser))
-        curve = list(self.baseline.curve)
-        return Checkpoint(tensors, {"step": self.step, "loss": self.loss, "seed": self.seed, "curve": curve})
+        return tensors
 
-    def _resume(self, checkpoint: Checkpoint) -> None:
-        checkpoint.require_seed(self.seed)
-        network, average = checkpoint.part("network"), checkpoint.part("average")
+    def load(self, checkpoint: Checkpoint) -> None:
+        network = checkpoint.under("network")
         require_same_network(network, self.baseline.network.state_dict())
-        require_same_network(average, self.average)
         self.baseline.network.load_state_dict(network)
-        # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
-        self.average = {name: average[name].to(self.baseline.device).clone() for name in self.average}
         for name, optimiser in self.optimisers.items():
-            load_optimiser(optimiser, checkpoint.part(f"optimiser/{name}"))
-        self.generator.set_state(checkpoint.tensors["generator"])
-        self.step, self.loss = checkpoint.values["step"], checkpoint.values["loss"]
-        self.baseline.curve = list(checkpoint.values["curve"])
+            load_optimiser(optimiser, checkpoint.under(f"optimiser/{name}"))
