@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 
 from app.schemas.answers import RelaxationAnswer, SupportAnswer, TargetSupportAnswer
-from app.schemas.requests import METHODS_OF, GenerateRequest
+from app.schemas.requests import GenerateRequest
 from app.services import Services
 from ehr.conditions import AskedTarget, Condition
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
+from ehr.generators import generator_spec
 from ehr.relaxation import Relaxation, Term, nearest, terms_of
 from ehr.support import UNKNOWN, Requirement, Support, TrainingIndex
 from ehr.vocabulary import Vocabulary
@@ -38,7 +39,7 @@ def check_limits(services: Services, model: Model, body: GenerateRequest) -> str
     if body.steps is not None and timesteps is not None and body.steps > timesteps:
         calls = "one network call" if timesteps == 1 else f"{timesteps} network calls"
         raise RequestError(f"steps: this model makes at most {calls} for a record")
-    methods = METHODS_OF[model.generator]
+    methods = generator_spec(model.generator).methods
     method = methods[0] if body.method == "auto" else body.method
     if method not in methods:
         known = ", ".join(f"'{name}'" for name in ("auto", *methods))
@@ -60,7 +61,7 @@ def judge(services: Services, model: Model, body: GenerateRequest) -> Judgement:
     targets = [_target(vocabulary, index, terms, target) for target in body.targets]
     relaxation = None if support.is_enough else _relaxed(vocabulary, index, terms, body.targets)
     warnings = _warnings(body, support, targets)
-    if body.asks_for_something and METHODS_OF[model.generator] == ("rejection",):
+    if body.asks_for_something and generator_spec(model.generator).methods == ("rejection",):
         warnings.append(REJECTION)
     return Judgement(support, None, targets, warnings, relaxation)
 

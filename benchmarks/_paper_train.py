@@ -19,6 +19,7 @@ from benchmarks._paper_contenders import OURS, Contender
 from benchmarks._paper_store import Cell, Store
 from benchmarks._plain import plain_records
 from ehr.errors import EhrError, TrainingStopped
+from ehr.generators import generator_spec
 from ehr.records import Records
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.generators.d3pm import ANCESTRAL_STEPS, D3PMGenerator
@@ -199,8 +200,9 @@ def _epochs(settings: dict[str, Any]) -> int | None:
 
 def _fewest_epochs(contender: Contender) -> int:
     """A method of two phases may need an epoch for each."""
-    settings = getattr(generator_named(contender.generator), "Settings", None)
-    bounds = [] if settings is None else settings.model_fields["epochs"].metadata
+    settings = generator_spec(contender.generator).settings
+    epochs = None if settings is None else settings.model_fields.get("epochs")
+    bounds = [] if epochs is None else epochs.metadata
     return next((int(bound.ge) for bound in bounds if hasattr(bound, "ge")), 1)
 
 

@@ -10,7 +10,7 @@ from app.cli.output import AsJson, Connection, Exit, Wait, console, errors, fail
 from app.cli.progress import remaining_text, wait_with_bars
 from app.client import Client
 from ehr.formats import WRITERS
-from ehr.generators.settings import BASELINE_NAMES, PRESET_NAMES
+from ehr.generators import generator_names, preset_names
 from worker.contract import FormatName, RollupName
 
 JobId = Annotated[str, typer.Argument(help="id of a job")]
@@ -65,8 +65,8 @@ def train(
     context: typer.Context,
     dataset: Annotated[str, typer.Argument(help="id of a dataset")],
     name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    generator: Annotated[str | None, typer.Option(help=f"d3pm, independent, {', '.join(BASELINE_NAMES)}")] = None,
-    preset: Annotated[str | None, typer.Option(help=f"one of {', '.join(PRESET_NAMES)}")] = None,
+    generator: Annotated[str | None, typer.Option(help=", ".join(generator_names()))] = None,
+    preset: Annotated[str | None, typer.Option(help=f"one of {', '.join(preset_names())}")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="such as training.epochs=5; repeatable")
     ] = None,

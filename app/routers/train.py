@@ -7,7 +7,7 @@ from app.access import Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import Deed, IdempotencyKey, accepted, payload, submit
-from ehr.generators.settings import check_settings
+from ehr.generators import generator_spec
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
 from worker.contract import Payload, TrainPayload
@@ -23,7 +23,7 @@ def train_model(
 
     The job's result names the model. A training that is interrupted goes on from its last checkpoint.
     """
-    check_settings(body.generator, body.preset, body.settings)
+    generator_spec(body.generator).check(body.preset, body.settings)
 
     def payload_of(session: Session) -> Payload:
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id)

@@ -94,17 +94,12 @@ def imported(path: Path) -> set[str]:
 
 def test_the_api_imports_no_mathematics() -> None:
     for path in (ROOT / "app").rglob("*.py"):
-        allowed = {"worker", "worker.contract", "ehr.generators.settings"} | (
-            {"worker.embedded"} if path.parent.name == "cli" else set()
-        )
+        allowed = {"worker", "worker.contract"} | ({"worker.embedded"} if path.parent.name == "cli" else set())
         for name in imported(path):
             top = name.split(".")[0]
             assert top not in ("torch", "lightgbm", "scipy"), (path, name)
             if top == "worker":
-                assert name in allowed or name.startswith(("worker.contract.", "ehr.generators.settings.")), (
-                    path,
-                    name,
-                )
+                assert name in allowed or name.startswith("worker.contract."), (path, name)
 
 
 @pytest.mark.parametrize("module", ["app.main", "app.cli", "app.client", "app.serving", "worker.embedded"])

@@ -53,7 +53,7 @@ def test_imports_follow_the_arrows(package: str) -> None:
     "module",
     [
         "worker.contract",
-        "ehr.generators.settings",
+        "ehr.generators",
         "app.main",
         "worker.celery_app",
         "runtime.sweeper",

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.generators import CHUNK
 from model_store import layout
 from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
@@ -20,7 +21,7 @@ from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
 from worker.engine.generators import Generator, SampleRequest
-from worker.engine.generators.protocol import CHUNK, Weighed
+from worker.engine.generators.protocol import EffectiveSize
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heart import Heart, StopSign
 from worker.runtime import Runtime
@@ -190,9 +191,9 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, tell: Callable
     heart.start()
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     try:
-        weighed = Weighed()
-        records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
-        effective = weighed.worth(len(records)) if weighed.records else None
+        size = EffectiveSize()
+        records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
+        effective = size.of(len(records))
         data = pack_part(part.first_record, records.indptr, records.indices, source.bundle.vocabulary, effective)
         runtime.store.write(blob, data)
         patiently(lambda: _finish_part(runtime, part, blob, data))

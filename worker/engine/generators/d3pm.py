@@ -10,19 +10,20 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PMConfig
+from ehr.generators.d3pm import D3PM, D3PMConfig
 from ehr.records import Records
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.generators.protocol import (
     Chunk,
+    EffectiveSize,
     FitRequest,
     Generator,
+    LogLoss,
     SampleProgress,
     SampleRequest,
     State,
-    Weighed,
     sample_in_chunks,
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
@@ -44,8 +45,7 @@ ANCESTRAL_STEPS = 64
 class D3PMGenerator(Generator):
     """A noise, a denoiser and the statistics both were built from."""
 
-    name = "d3pm"
-    methods = ("exact", "langevin")
+    spec = D3PM
 
     def __init__(self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0) -> None:
         """`prevalence` (N,) of the codes, `sizes` the share of training records with 0, 1, 2, ... codes."""
@@ -61,7 +61,7 @@ class D3PMGenerator(Generator):
     @classmethod
     def prepare(cls, request: FitRequest) -> tuple[Self, TrainingRun]:
         """The untrained generator and the run that would train it."""
-        config = D3PMConfig(**request.settings)
+        config = D3PMConfig.of(request.settings)
         train, holdout = request.train, request.holdout
         require_codes(train)
         if holdout is not None and holdout.n_codes != train.n_codes:
@@ -94,6 +94,13 @@ class D3PMGenerator(Generator):
         """Negative ELBO of unseen records, nats per record."""
         generator = torch.Generator(self.device).manual_seed(seed)
         return held_out_elbo(self.denoiser, self.noise, records, generator, draws)
+
+    def log_loss(self) -> LogLoss:
+        def elbo(records: Records) -> tuple[float, float]:
+            measured = self.held_out_elbo(records)
+            return measured.value, measured.standard_error
+
+        return elbo
 
     # --- sampling ---
 
@@ -152,7 +159,8 @@ class D3PMGenerator(Generator):
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         for rows, condition in chunk.conditions():
-            x[rows] = self._walk(len(rows), condition, self.steps_of(chunk.request), generator, chunk.request.weighed)
+            steps = self.steps_of(chunk.request)
+            x[rows] = self._walk(len(rows), condition, steps, generator, chunk.request.effective_size)
         return x
 
     def _walk(
@@ -161,14 +169,14 @@ class D3PMGenerator(Generator):
         condition: Condition | None,
         steps: int,
         generator: torch.Generator,
-        weighed: Weighed | None,
+        effective_size: EffectiveSize | None,
     ) -> Tensor:
         if condition is None or condition.is_empty:
             return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
         assert isinstance(self.noise, TwoStateNoise)
         x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
-        if weighed is not None:
-            weighed.add(rows, effective)
+        if effective_size is not None:
+            effective_size.add(rows, effective)
         return x
 
     def _draw_guided(self, chunk: Chunk) -> Tensor:
@@ -190,7 +198,7 @@ class D3PMGenerator(Generator):
         tensors = {f"denoiser/{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
         tensors |= {"prevalence": self.prevalence, "sizes": self.sizes}
         config: dict[str, Any] = {
-            "generator": self.name,
+            "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.config.model_dump(),
             "curve": self.curve,
@@ -199,8 +207,7 @@ class D3PMGenerator(Generator):
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
-            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
+        cls.require_own(state, STATE_VERSION)
         generator = cls(D3PMConfig(**state.config["settings"]), state.tensors["prevalence"], state.tensors["sizes"])
         weights = {
             name.removeprefix("denoiser/"): value

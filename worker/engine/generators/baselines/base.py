@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, DataError, StateError
-from ehr.generators.baselines import BaselineConfig
+from ehr.generators import CHUNK
+from ehr.generators.baseline import BaselineConfig
+from ehr.generators.config import Config
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.generators.protocol import (
-    CHUNK,
     Chunk,
     FitRequest,
     Generator,
@@ -38,8 +39,6 @@ FEWEST_DRAWN = 256  # at a time: a network call for fewer costs nearly as much
 class Baseline(Generator):
     """A generator from the literature behind our protocol; conditions are met by throwing rows away."""
 
-    methods = ("rejection",)
-    Settings: ClassVar[type[BaselineConfig]]
     calls: ClassVar[int] = 1  # of the network for each record
     # Beginnings of the names of weights that drawing does not need. They are not saved: a critic has seen every
     # training record, and would tell whoever has the model who was among them.
@@ -75,14 +74,20 @@ class Baseline(Generator):
     def prepare(self, train: Records) -> None:
         """Take statistics of the training records into buffers of the network, where a method needs them."""
 
+    @classmethod
+    def settings_of(cls, values: Config | dict[str, Any]) -> BaselineConfig:
+        """The method's own settings."""
+        assert cls.spec.settings is not None and issubclass(cls.spec.settings, BaselineConfig)
+        return cls.spec.settings.of(values)
+
     # --- training ---
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
-        settings = cls.Settings(**request.settings)
+        settings = cls.settings_of(request.settings)
         require_codes(request.train)
         if len(request.train) == 1:
-            raise DataError(f"'{cls.name}' cannot learn from a single record")
+            raise DataError(f"'{cls.spec.name}' cannot learn from a single record")
         baseline = cls(settings, request.train.n_codes, request.seed)
         baseline.to(resolve_device(request.device))
         baseline.prepare(request.train)
@@ -131,8 +136,8 @@ class Baseline(Generator):
         while found < n:
             if drawn >= SURE and found * RAREST < drawn:
                 raise ConditionError(
-                    f"'{self.name}' can only throw away records that do not satisfy the condition, and of {drawn:,} "
-                    f"drawn {found:,} did: it is too rare for this generator; a 'd3pm' model meets it exactly"
+                    f"'{self.spec.name}' can only throw away records that do not satisfy the condition, and of "
+                    f"{drawn:,} drawn {found:,} did: it is too rare for this generator; a 'd3pm' model meets it exactly"
                 )
             needed = n if found == 0 else math.ceil((n - found) * drawn / found)  # at the rate so far
             rows = min(max(needed, FEWEST_DRAWN), CHUNK)
@@ -145,7 +150,7 @@ class Baseline(Generator):
 
     def state(self) -> State:
         config = {
-            "generator": self.name,
+            "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.settings.model_dump(),
             "n_codes": self.n_codes,
@@ -157,9 +162,8 @@ class Baseline(Generator):
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
-            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
-        baseline = cls(cls.Settings(**state.config["settings"]), int(state.config["n_codes"]))
+        cls.require_own(state, STATE_VERSION)
+        baseline = cls(cls.settings_of(state.config["settings"]), int(state.config["n_codes"]))
         own = baseline.network.state_dict().items()
         unsaved = {name: value for name, value in own if name.startswith(cls.training_only)}
         try:
