@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -33,7 +34,7 @@ class ModelFacts:
     """What requests are held against."""
 
     vocabulary: Vocabulary
-    timesteps: int | None
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Services:
 
     def timesteps_of(self, model: Model) -> int | None:
         """The most network calls a model can make for a record; None if there is no limit."""
-        return self._facts(model.prefix, model.manifest_hash).timesteps
+        return generator_spec(model.generator).most_calls(self._facts(model.prefix, model.manifest_hash).settings)
 
     def training_index_of(self, model: Model) -> TrainingIndex | None:
         """The records a model learned from, by code; None if they are gone."""
@@ -103,9 +104,7 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
         manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
-        config = manifest["config"]
-        calls = generator_spec(str(config.get("generator"))).most_calls(config.get("settings", {}))
-        return ModelFacts(bundles.vocabulary_in(manifest), calls)
+        return ModelFacts(bundles.vocabulary_in(manifest), manifest["config"].get("settings", {}))
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
         dataset = datasets.load_dataset(self.store, prefix, manifest_hash)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, ConfigError, DataError, TrainingError
-from ehr.generators import GENERATORS
+from ehr.generators import GENERATORS, GeneratorSpec
 from ehr.generators.baseline import BaselineConfig
 from ehr.generators.emr_wgan import EmrWganConfig
 from ehr.generators.med_wgan import MedWganConfig
@@ -196,8 +196,7 @@ def test_what_a_gan_refuses() -> None:
 class Coins(Baseline):
     """Codes of known probabilities, and how many records were drawn."""
 
-    name = "coins"
-    Settings = BaselineConfig
+    spec = GeneratorSpec("coins", "known probabilities", f"{__name__}:Coins", BaselineConfig, ("rejection",))
     probabilities = torch.tensor([0.5, 0.1, 0.002])
     drawn = 0
 
