@@ -290,11 +290,11 @@ def test_an_epoch_that_does_not_fit_is_cut_to_a_part_of_the_records(budget: floa
 
 
 @pytest.mark.usefixtures("_own_clock")
-def test_a_method_of_two_phases_has_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch, rival: type[Rival]) -> None:
+def test_a_method_of_two_phases_has_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     class TwoPhases(RivalSettings):
         epochs: int = Field(1000, ge=2)
 
-    monkeypatch.setattr(rival, "Settings", TwoPhases)
+    monkeypatch.setattr("ehr.generators.GENERATORS", (D3PM, INDEPENDENT, replace(RIVAL, settings=TwoPhases)))
     train = Records.from_sets([{0}] * 10_000, 3)
     _, cell = train_within(ROW, train, train, seconds=10, seed=0)
     assert cell["epochs"] == 2 and cell["records"] == pytest.approx(2_500, abs=10)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ehr.errors import DataError
 from ehr.generators.d3pm import TrainingConfig
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
@@ -88,7 +89,8 @@ class D3PMLearner(Learner):
         automatic = max(min(512, records // 50), 64) // world * world
         batch_size = min(automatic if config.batch_size is None else config.batch_size, records)
         settle_epochs = round(config.settle_share * config.epochs)
-        self.processes.require_even(batch_size)
+        if batch_size % world:
+            raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {world} processes")
         return Plan(config.epochs, batch_size, config.ema_decay, config.checkpoint_every, settle_epochs)
 
     # --- a step ---

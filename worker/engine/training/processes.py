@@ -11,8 +11,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ehr.errors import DataError
-
 
 @dataclass(frozen=True)
 class Processes:
@@ -35,12 +33,6 @@ class Processes:
     def together(self, module: nn.Module) -> nn.Module:
         """The module with gradients that are the mean over all processes."""
         return module if self.world == 1 else DistributedDataParallel(module)
-
-    def require_even(self, batch_size: int) -> int:
-        """DataError if a batch of this size cannot be shared."""
-        if batch_size % self.world:
-            raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {self.world} processes")
-        return batch_size
 
     def gather(self, values: Tensor) -> Tensor:
         """The values of all processes."""

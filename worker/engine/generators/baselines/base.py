@@ -39,7 +39,6 @@ FEWEST_DRAWN = 256  # at a time: a network call for fewer costs nearly as much
 class Baseline(Generator):
     """A generator from the literature behind our protocol; conditions are met by throwing rows away."""
 
-    calls: ClassVar[int] = 1  # of the network for each record
     # Beginnings of the names of weights that drawing does not need. They are not saved: a critic has seen every
     # training record, and would tell whoever has the model who was among them.
     training_only: ClassVar[tuple[str, ...]] = ()
@@ -105,9 +104,6 @@ class Baseline(Generator):
         self.network.to(device)
 
     # --- sampling ---
-
-    def steps_of(self, request: SampleRequest) -> int:
-        return self.calls if request.steps is None else request.steps
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.network.eval()
