@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
@@ -16,7 +16,7 @@ MethodName = Literal["auto", "exact", "langevin", "rejection"]
 Id = Annotated[str, Field(max_length=64)]
 
 
-def _known_generator(name: str) -> str:
+def _known_generator(name: object) -> object:
     if name not in generator_names():
         *others, last = map(repr, generator_names())
         raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
@@ -32,7 +32,7 @@ def _known_preset(name: str) -> str:
 # Asked for when they are needed: whatever the tuple of generators holds is accepted and appears in the schema.
 GeneratorName = Annotated[
     str,
-    AfterValidator(_known_generator),
+    BeforeValidator(_known_generator),
     Field(json_schema_extra=lambda schema: schema.update(enum=list(generator_names()))),
 ]
 Preset = Annotated[
