@@ -66,7 +66,7 @@ class Learner(ABC):
         """An epoch (from 1) is over: add a point to `run.curve` where there is something to tell."""
 
     def gives_up(self, run: "TrainingRun") -> bool:
-        """Whether more epochs would be of no use; the run then goes on with those in which it settles."""
+        """Whether more epochs would be of no use; if so, go back to the weights from which the run shall settle."""
         return False
 
     def finish(self, run: "TrainingRun") -> None:
