@@ -159,7 +159,7 @@ def test_training_settles_without_dropout_at_a_low_rate() -> None:
     request = FitRequest(population(200), None, {"denoiser": SMALL, "training": {"epochs": 20, "batch_size": 100}})
     generator, _ = D3PMGenerator.prepare(request)
     config = generator.config.training
-    learner = Watched(generator.denoiser, generator.noise, config, 0, generator.device)
+    learner = Watched(generator.denoiser, generator.noise, config, generator.device)
     TrainingRun(learner, request.train, learner.plan(200), 0, Hooks()).to_the_end()
     dropout, rates = zip(*seen, strict=True)
     assert dropout == (True,) * 36 + (False,) * 4  # 2 of 20 epochs of 2 steps

@@ -70,9 +70,7 @@ class D3PMGenerator(Generator):
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
         generator = cls(config, torch.from_numpy(train.prevalence()), torch.from_numpy(sizes), seed=request.seed)
         generator.to(resolve_device(request.device))
-        learner = D3PMLearner(
-            generator.denoiser, generator.noise, config.training, request.seed, generator.device, holdout
-        )
+        learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout)
         plan = learner.plan(len(train))
         return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
 

@@ -61,11 +61,10 @@ class D3PMLearner(Learner):
         denoiser: Denoiser,
         noise: Noise,
         config: TrainingConfig,
-        seed: int,
         device: torch.device,
         holdout: Records | None = None,
     ) -> None:
-        self.denoiser, self.config, self.seed, self.device = denoiser.to(device), config, seed, device
+        self.denoiser, self.config, self.device = denoiser.to(device), config, device
         self.noise, self.holdout = noise.to(device), holdout
         self.weights = dict(denoiser.named_parameters())
         self.best = {name: weight.detach().clone() for name, weight in self.weights.items()}
@@ -105,7 +104,7 @@ class D3PMLearner(Learner):
         contexts = self._draw_contexts(x_start, run.generator)
         mine = self.processes.own_rows
         # dropout draws from torch's global generator
-        with precision(self.device), seeded(self.seed, run.step, self.processes.rank):
+        with precision(self.device), seeded(run.seed, run.step, self.processes.rank):
             l_t, objective, context_loss = self.objective(
                 x_start[mine],
                 x_t[mine],
@@ -142,17 +141,17 @@ class D3PMLearner(Learner):
         due = epoch == self.config.epochs or epoch % self.config.evaluate_every == 0
         if self.holdout is None or not due:
             return
-        value = self._held_out(self.holdout, run.average)
+        value = self._held_out(self.holdout, run)
         if value < min((point["held_out"] for point in run.curve), default=math.inf):
             self.best = {name: weight.clone() for name, weight in run.average.items()}
         run.curve.append({"epoch": epoch, "loss": run.loss, "held_out": value})
 
-    def _held_out(self, holdout: Records, average: dict[str, Tensor]) -> float:
+    def _held_out(self, holdout: Records, run: TrainingRun) -> float:
         """Held-out ELBO of the averaged weights, always with the same draws, so that epochs compare."""
         current = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.load_weights(average)
+        self.load_weights(run.average)
         sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
-        generator = torch.Generator(self.device).manual_seed(self.seed)
+        generator = torch.Generator(self.device).manual_seed(run.seed)
         with precision(self.device):
             elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
         self.load_weights(current)

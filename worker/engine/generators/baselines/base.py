@@ -92,8 +92,9 @@ class Baseline(Generator):
         baseline.prepare(request.train)
         batch_size = min(settings.batch_size, len(request.train))
         plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
-        learner = _BaselineLearner(baseline, request.seed)
-        run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
+        run = TrainingRun(
+            _BaselineLearner(baseline), request.train, plan, request.seed, request.hooks, request.checkpoint
+        )
         baseline.curve = run.to_the_end()
         baseline.network.eval()
         return baseline
@@ -176,15 +177,15 @@ class _BaselineLearner(Learner):
 
     advice = ": try a lower learning_rate"
 
-    def __init__(self, baseline: Baseline, seed: int) -> None:
-        self.baseline, self.device, self.seed = baseline, baseline.device, seed
+    def __init__(self, baseline: Baseline) -> None:
+        self.baseline, self.device = baseline, baseline.device
         self.optimisers = baseline.optimisers()
         self.weights = {name: weight for name, weight in baseline.network.named_parameters() if weight.requires_grad}
 
     def step(self, batch: Records, run: TrainingRun) -> float:
         self.baseline.network.train()
         x = torch.from_numpy(batch.to_dense()).to(self.device)
-        with precision(self.device), seeded(self.seed, run.step):
+        with precision(self.device), seeded(run.seed, run.step):
             return self.baseline.train_step(x, self.optimisers, run.step, run.total, run.generator)
 
     def end_epoch(self, epoch: int, run: TrainingRun) -> None:
