@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError, ConfigError
+from ehr.generators import CHUNK
 from ehr.generators.d3pm import D3PMConfig, SparseConfig
 from worker.engine import reveal
 from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
