@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from ehr.generators import CHUNK
 from runtime.broker import WorkerFacts
 
 GIB = 1 << 30
-CHUNK = 1024  # records that are drawn together; the engine's own, which the API must not import: a test compares them
 JOB_SECONDS = 0.5  # of every job: its message, its claim, its manifest
 UNCONDITIONAL = "unconditional"
 PART_SECONDS = 0.02  # of every part: its claim, its lease, its file

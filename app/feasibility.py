@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 
 from app.schemas.answers import RelaxationAnswer, SupportAnswer, TargetSupportAnswer
-from app.schemas.requests import METHODS_OF, GenerateRequest
+from app.schemas.requests import GenerateRequest
 from app.services import Services
 from ehr.conditions import AskedTarget, Condition
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
+from ehr.generators import generator_spec
 from ehr.relaxation import Relaxation, Term, nearest, terms_of
 from ehr.support import UNKNOWN, Requirement, Support, TrainingIndex
 from ehr.vocabulary import Vocabulary
@@ -72,7 +73,7 @@ def _check_limits(max_records: int, timesteps: int | None, body: GenerateRequest
 
 def _method(model: Model, body: GenerateRequest) -> str | None:
     """What `body.method` means for this model; None without conditions."""
-    methods = METHODS_OF[model.generator]
+    methods = generator_spec(model.generator).methods
     method = methods[0] if body.method == "auto" else body.method
     if method not in methods:
         known = ", ".join(f"'{name}'" for name in ("auto", *methods))

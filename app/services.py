@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.metrics import Metrics
 from ehr.errors import NotFoundError
-from ehr.generators.settings import most_calls
+from ehr.generators import generator_spec
 from ehr.support import TrainingIndex
 from ehr.vocabulary import Vocabulary
 from model_store import bundles, datasets
@@ -100,7 +100,7 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
         manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
-        calls = most_calls(str(manifest.config.get("generator")), manifest.config.get("settings", {}))
+        calls = generator_spec(str(manifest.config.get("generator"))).most_calls(manifest.config.get("settings", {}))
         return ModelFacts(vocabulary_in(manifest), calls)
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks._harness import Figures, progress_bar, show
 from benchmarks.service import free_port, peak_rss_mib, tree
-from ehr.generators.d3pm import preset
+from ehr.generators.d3pm import PRESETS
 from ehr.vocabulary import Vocabulary
 from ehr_d3pm import Client
 from model_store import layout
@@ -95,7 +95,7 @@ def untrained() -> Generator:
     prevalence = np.clip(CODES_PER_RECORD * weight / weight.sum(), None, 0.5)
     sizes = np.bincount(np.random.default_rng(0).poisson(prevalence.sum(), 100_000))
     shares = np.append(sizes, 0) / sizes.sum()
-    return D3PMGenerator(preset("fast"), torch.from_numpy(prevalence), torch.from_numpy(shares))
+    return D3PMGenerator(PRESETS["fast"], torch.from_numpy(prevalence), torch.from_numpy(shares))
 
 
 def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progress: Progress) -> Measured:

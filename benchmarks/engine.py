@@ -107,7 +107,7 @@ def run_case(case: Case, train: Records, test: Records) -> Outcome:
 
 def show_outcome(o: Outcome, train: Records, test: Records) -> None:
     """Costs and bound of one case, then its fidelity with the yardsticks."""
-    independent = IndependentGenerator.fit(FitRequest(train)).negative_log_likelihood(test)
+    independent = IndependentGenerator.fit(FitRequest(train)).log_loss()(test)[0]
     cost = [f"{o.train_seconds:.0f}", o.elbo, f"{o.record_steps_per_s:,.0f}", f"{o.codes_per_record:.2f}"]
     show(
         f"{o.case.name} ({o.case.note})",

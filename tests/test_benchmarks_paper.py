@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.pages.svg import Mark
 from benchmarks.paper import __main__ as paper
@@ -30,40 +30,45 @@ from benchmarks.paper.tables import cost_table, fidelity_table
 from benchmarks.paper.train import draw_within, train_within
 from benchmarks.paper.wins import MissingCellsError, compare, figures, unfinished
 from ehr.errors import TrainingStopped
+from ehr.generators.config import Config
+from ehr.generators.d3pm import D3PM
+from ehr.generators.independent import INDEPENDENT
+from ehr.generators.spec import GeneratorSpec
 from ehr.records import Records
-from worker.engine import generators
 from worker.engine.generators import FitRequest, Generator, SampleRequest, State
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics.classifier import Label
 from worker.engine.metrics.measurement import Measurement
-from worker.engine.training import Progress
+from worker.engine.training import TrainingProgress
 
 DISEASES = ["diabetes", RAREST]
 
 
-class RivalSettings(BaseModel):
+class RivalSettings(Config):
     epochs: int = 1000
     batch_size: int = 10
     binarise: str = "round"
 
 
+RIVAL = GeneratorSpec("rival", "a rival", f"{__name__}:Rival", RivalSettings, ("rejection",))
+
+
 class Rival(Generator):
     """A published generator whose steps and network calls take a known time by a clock of its own."""
 
-    name = "rival"
-    methods = ("rejection",)
-    Settings = RivalSettings
+    spec = RIVAL
     step_seconds, call_seconds = 0.02, 0.0
     clock = 0.0
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
-        per_epoch = len(request.train) // request.settings["batch_size"]
-        total = per_epoch * request.settings["epochs"]
+        settings = RivalSettings.of(request.settings)
+        per_epoch = len(request.train) // settings.batch_size
+        total = per_epoch * settings.epochs
         for step in range(1, total + 1):
             cls.clock += cls.step_seconds
             if request.hooks.on_progress is not None:
-                request.hooks.on_progress(Progress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
+                request.hooks.on_progress(TrainingProgress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
             if request.hooks.should_stop is not None and request.hooks.should_stop():
                 raise TrainingStopped("asked to")
         return cls()
@@ -76,7 +81,7 @@ class Rival(Generator):
         return 1000 if request.steps is None else request.steps
 
     def state(self) -> State:
-        return State({}, {"generator": self.name})
+        return State({}, {"generator": self.spec.name})
 
     @classmethod
     def from_state(cls, state: State) -> Self:
@@ -86,9 +91,7 @@ class Rival(Generator):
 @pytest.fixture(autouse=True)
 def rival(monkeypatch: pytest.MonkeyPatch) -> type[Rival]:
     """One published baseline, whichever the engine has."""
-    registry = (generators.D3PMGenerator, IndependentGenerator, Rival)
-    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
+    monkeypatch.setattr("ehr.generators.GENERATORS", (D3PM, INDEPENDENT, RIVAL))
     return Rival
 
 
@@ -288,11 +291,11 @@ def test_an_epoch_that_does_not_fit_is_cut_to_a_part_of_the_records(budget: floa
 
 
 @pytest.mark.usefixtures("_own_clock")
-def test_a_method_of_two_phases_has_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch, rival: type[Rival]) -> None:
+def test_a_method_of_two_phases_has_an_epoch_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     class TwoPhases(RivalSettings):
         epochs: int = Field(1000, ge=2)
 
-    monkeypatch.setattr(rival, "Settings", TwoPhases)
+    monkeypatch.setattr("ehr.generators.GENERATORS", (D3PM, INDEPENDENT, replace(RIVAL, settings=TwoPhases)))
     train = Records.from_sets([{0}] * 10_000, 3)
     _, cell = train_within(ROW, train, train, seconds=10, seed=0)
     assert cell["epochs"] == 2 and cell["records"] == pytest.approx(2_500, abs=10)
@@ -308,7 +311,7 @@ def test_who_was_given_too_little_begins_again(monkeypatch: pytest.MonkeyPatch, 
         told = request.hooks.on_progress
         assert told is not None
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: TrainingProgress) -> None:
             cls.clock += 0.1 if progress.step <= 30 else 0.0
             told(progress)
 
@@ -390,7 +393,7 @@ def test_few_real_patients_are_not_told() -> None:
     arena = Arena(ALL, records, Records.from_sets([], 2), Records.from_sets([], 2), ())
 
     class Both(IndependentGenerator):
-        methods = ("exact", "langevin")
+        spec = replace(INDEPENDENT, methods=("exact", "langevin"))
 
     cell = guided_prevalence(Both(np.array([0.03, 0.97])), Label("rare", (0,)), arena, records, 50, 0)
     assert cell["real"] == {"absent": "too few patients"} and cell["exact"]["value"] == 1.0
@@ -559,13 +562,8 @@ def test_who_is_worse_than_independent_codes_is_named(tmp_path: Path) -> None:
 
 
 def test_ehrdiffs_probabilities_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Clipped(Rival):
-        name = "ehrdiff"
-
     assert not [note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note]
-    registry = (generators.D3PMGenerator, IndependentGenerator, Clipped)
-    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
+    monkeypatch.setattr("ehr.generators.GENERATORS", (D3PM, INDEPENDENT, replace(RIVAL, name="ehrdiff")))
     (note,) = (note for note in fidelity_table(bench(tmp_path), ALL).notes if "no probabilities" in note)
     assert note.startswith("ehrdiff bernoulli: ")
 
@@ -616,15 +614,11 @@ def test_values_of_several_magnitudes_lie_apart_on_a_logarithmic_axis() -> None:
 def test_what_is_missing_of_the_most_common_codes_leaves_the_other_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class FewCodes(Rival):
-        name = "tabsyn"
-
     run = bench(tmp_path)
     finish(run)
     before = figures(run)
-    registry = (generators.D3PMGenerator, IndependentGenerator, Rival, FewCodes)
-    monkeypatch.setattr("worker.engine.generators.GENERATORS", registry)
-    monkeypatch.setattr("benchmarks.paper.contenders.GENERATORS", registry)
+    few_codes = replace(RIVAL, name="tabsyn", most_codes=200)
+    monkeypatch.setattr("ehr.generators.GENERATORS", (D3PM, INDEPENDENT, RIVAL, few_codes))
     missing = unfinished(run)
     assert missing and all("/100 codes/" in name for name in missing)
     assert figures(run) == before

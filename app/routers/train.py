@@ -6,7 +6,7 @@ from app.access import Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
-from ehr.generators.settings import check_settings
+from ehr.generators import generator_spec
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
 from worker.contract import TrainPayload
@@ -25,7 +25,7 @@ def train_model(
     submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"))
     if (job := replayed_job(services, submission)) is not None:
         return accepted(response, job, replayed=True)
-    check_settings(body.generator, body.preset, body.settings)
+    generator_spec(body.generator).check(body.preset, body.settings)
     with services.database.read_scope() as session:
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id)
     values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}

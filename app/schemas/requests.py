@@ -2,34 +2,44 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticKnownError
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
-from ehr.generators.settings import BASELINE_NAMES, PRESET_NAMES
+from ehr.generators import generator_names, preset_names
 from worker.contract import FormatName, RollupName, check_method
 
-# Known to the engine; a test keeps these equal to its own registries, which the API must not import.
-GeneratorName = Literal["d3pm", "independent", "med-wgan", "emr-wgan", "tabddpm", "ehrdiff", "tabsyn"]
 # How conditions are met: `auto` leaves the choice to the service.
 MethodName = Literal["auto", "exact", "langevin", "rejection"]
-# generator -> the methods its models offer; the first is what `auto` means
-METHODS_OF: dict[str, tuple[str, ...]] = {
-    "d3pm": ("exact", "langevin"),
-    "independent": ("exact",),
-    **dict.fromkeys(BASELINE_NAMES, ("rejection",)),
-}
 
 Id = Annotated[str, Field(max_length=64)]
 
 
-def _known_preset(name: str) -> str:
-    if name not in PRESET_NAMES:
-        raise ValueError(f"unknown preset; known: {', '.join(repr(known) for known in PRESET_NAMES)}")
+def _known_generator(name: object) -> object:
+    if name not in generator_names():
+        *others, last = map(repr, generator_names())
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
     return name
 
 
-Preset = Annotated[str, AfterValidator(_known_preset), Field(json_schema_extra={"enum": list(PRESET_NAMES)})]
+def _known_preset(name: str) -> str:
+    if name not in preset_names():
+        raise ValueError(f"unknown preset; known: {', '.join(repr(known) for known in preset_names())}")
+    return name
+
+
+# Asked for when they are needed: whatever the tuple of generators holds is accepted and appears in the schema.
+GeneratorName = Annotated[
+    str,
+    BeforeValidator(_known_generator),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(generator_names()))),
+]
+Preset = Annotated[
+    str,
+    AfterValidator(_known_preset),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(preset_names()))),
+]
 
 
 class Request(BaseModel):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ehr.generators import generator_names, generator_spec
 from ehr.generators.d3pm import PRESETS
 from ehr.records import Records
-from worker.engine.generators import GENERATORS, generator_named
 from worker.engine.metrics.air import columns
 from worker.engine.metrics.classifier import Label
 
@@ -17,8 +17,6 @@ PAPER = "d3pm paper-mimic"
 YARDSTICK = "independent"
 ALL, COMMON = "all codes", "100 codes"
 N_COMMON = 100
-# Published for tables with few columns: compared on the most common codes, beside ours and the yardstick on the same.
-LOW_DIMENSIONAL = ("tabsyn",)
 BERNOULLI = {"binarise": "bernoulli"}
 CLIPPED = "ehrdiff bernoulli"
 
@@ -65,18 +63,19 @@ def contenders(arena: str, quick: bool = False) -> list[Contender]:
     plain = Contender(PLAIN, OURS, ours.settings, weights_of=OURS, plain=True)
     paper = [] if quick else [Contender(PAPER, OURS, PRESETS["paper-mimic"].model_dump())]
     yardstick = Contender(YARDSTICK, YARDSTICK)
-    names = [generator.name for generator in GENERATORS if generator.name not in (OURS, YARDSTICK)]
+    names = [name for name in generator_names() if name not in (OURS, YARDSTICK)]
+    # Some are for few codes: compared on the most common ones, beside ours and the yardstick on the same.
+    low = [row for name in names if generator_spec(name).most_codes is not None for row in _published(name)]
     if arena == COMMON:
-        low = [row for name in names if name in LOW_DIMENSIONAL for row in _published(name)]
         return [ours, yardstick, *low] if low else []
-    high = [row for name in names if name not in LOW_DIMENSIONAL for row in _published(name)]
+    high = [row for name in names if generator_spec(name).most_codes is None for row in _published(name)]
     return [ours, plain, *paper, yardstick, *high]
 
 
 def _published(name: str) -> list[Contender]:
     """A baseline, and the same network with its probabilities drawn instead of rounded where it would round."""
-    generator: Any = generator_named(name)  # every published one has `Settings`, which the protocol does not know
-    settings = generator.Settings
+    settings = generator_spec(name).settings
+    assert settings is not None
     rows = [Contender(name, name, settings().model_dump())]
     if "binarise" in settings.model_fields:
         rows.append(Contender(f"{name} bernoulli", name, rows[0].settings, weights_of=name, redrawn=BERNOULLI))

@@ -19,10 +19,11 @@ from benchmarks._plain import plain_records
 from benchmarks.paper.contenders import OURS, Contender
 from benchmarks.paper.store import Cell, Store
 from ehr.errors import EhrError, TrainingStopped
+from ehr.generators import generator_spec
 from ehr.records import Records
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.generators.d3pm import ANCESTRAL_STEPS, D3PMGenerator
-from worker.engine.training import Hooks, Progress
+from worker.engine.training import Hooks, TrainingProgress
 
 TRIAL_STEPS, WARM_UP = 24, 2
 ENOUGH = 0.8  # of the budget
@@ -140,7 +141,7 @@ def _fit(contender: Contender, train: Records, holdout: Records, plan: Plan, see
     if plan.batch is not None:
         settings = _with(settings, epochs=plan.epochs, batch_size=plan.batch)
 
-    def count(_: Progress) -> None:
+    def count(_: TrainingProgress) -> None:
         nonlocal steps
         steps += 1
 
@@ -182,7 +183,7 @@ def _step_times(contender: Contender, train: Records, batch: int, steps: int, se
     epochs = max(math.ceil(steps / max(len(part) // batch, 1)), fewest)
     started, times = time.perf_counter(), [0.0]
 
-    def note(_: Progress) -> None:
+    def note(_: TrainingProgress) -> None:
         times.append(time.perf_counter() - started)
 
     hooks = Hooks(on_progress=note, should_stop=lambda: len(times) > steps)
@@ -199,8 +200,9 @@ def _epochs(settings: dict[str, Any]) -> int | None:
 
 def _fewest_epochs(contender: Contender) -> int:
     """A method of two phases may need an epoch for each."""
-    settings = getattr(generator_named(contender.generator), "Settings", None)
-    bounds = [] if settings is None else settings.model_fields["epochs"].metadata
+    settings = generator_spec(contender.generator).settings
+    epochs = None if settings is None else settings.model_fields.get("epochs")
+    bounds = [] if epochs is None else epochs.metadata
     return next((int(bound.ge) for bound in bounds if hasattr(bound, "ge")), 1)
 
 

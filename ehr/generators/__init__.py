@@ -1,0 +1,53 @@
+"""The generators there are. A new one is files of its own and a line in GENERATORS."""
+
+from ehr.errors import ConfigError
+from ehr.generators.d3pm import D3PM
+from ehr.generators.ehrdiff import EHRDIFF
+from ehr.generators.emr_wgan import EMR_WGAN
+from ehr.generators.independent import INDEPENDENT
+from ehr.generators.med_wgan import MED_WGAN
+from ehr.generators.spec import AUTO, GeneratorSpec, ResolvedSettings
+from ehr.generators.tabddpm import TABDDPM
+from ehr.generators.tabsyn import TABSYN
+
+__all__ = [
+    "CHUNK",
+    "GENERATORS",
+    "GeneratorSpec",
+    "ResolvedSettings",
+    "generator_names",
+    "generator_spec",
+    "preset_names",
+]
+
+# Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
+# production is divided among calls or workers. Changing it changes every cohort.
+CHUNK = 1024
+
+GENERATORS: tuple[GeneratorSpec, ...] = (
+    D3PM,
+    INDEPENDENT,
+    MED_WGAN,
+    EMR_WGAN,
+    TABDDPM,
+    EHRDIFF,
+    TABSYN,
+)
+
+
+def generator_names() -> tuple[str, ...]:
+    """In the order of GENERATORS."""
+    return tuple(spec.name for spec in GENERATORS)
+
+
+def preset_names() -> tuple[str, ...]:
+    """`auto`, and the presets of all generators."""
+    return (AUTO, *dict.fromkeys(name for spec in GENERATORS for name in spec.presets))
+
+
+def generator_spec(name: str) -> GeneratorSpec:
+    """The generator of that name; ConfigError if there is none."""
+    for spec in GENERATORS:
+        if spec.name == name:
+            return spec
+    raise ConfigError(f"unknown generator '{name}'; known: {', '.join(generator_names())}")

@@ -1,25 +1,11 @@
-"""Every setting of the engine, with its range: frozen, JSON-ready, and refusing what they do not know."""
+"""EHR-D3PM: every setting with its range, the presets, and which of them suits which data."""
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ehr.errors import ConfigError
-
-
-class Config(BaseModel):
-    """Base of all configs: a wrong value raises ConfigError with the field and what is allowed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or type(self).__name__}: {e['msg']}" for e in error.errors()
-            )
-            raise ConfigError(problems) from None
+from ehr.generators.config import Config
+from ehr.generators.spec import GeneratorSpec
 
 
 class LinformerConfig(Config):
@@ -97,6 +83,11 @@ class D3PMConfig(Config):
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
 
+    def with_checkpoints(self, every: int) -> Self:
+        if self.training.checkpoint_every is not None:
+            return self
+        return self.model_copy(update={"training": self.training.model_copy(update={"checkpoint_every": every})})
+
 
 _PAPER_OPTIMISER: dict[str, Any] = {
     "learning_rate": 1e-4,
@@ -151,8 +142,13 @@ def automatic_preset(records: int, codes: int, on_gpu: bool) -> tuple[str, str]:
     return "fast", f"{about}; `fast` needs half of that and is nearly as good"
 
 
-def preset(name: str) -> D3PMConfig:
-    """The preset of that name."""
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset '{name}'; known: {', '.join(PRESETS)}")
-    return PRESETS[name]
+D3PM = GeneratorSpec(
+    name="d3pm",
+    description="discrete diffusion over medical codes, which meets conditions exactly",
+    implementation="worker.engine.generators.d3pm:D3PMGenerator",
+    settings=D3PMConfig,
+    methods=("exact", "langevin"),
+    presets=PRESETS,
+    choose_preset=automatic_preset,
+    most_calls=lambda settings: settings.get("timesteps"),
+)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.estimates import CHUNK, expectation, parallel_parts, parts_of
+from app.estimates import expectation, parallel_parts, parts_of
 from ehr.conditions import AskedCondition
 from ehr.disclosure import SMALLEST_SHOWN, rounded
+from ehr.generators import CHUNK
 from ehr.records import Records
 from ehr.relaxation import nearest, terms_of
 from ehr.support import Requirement, TrainingIndex

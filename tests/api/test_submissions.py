@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.estimates import CHUNK
 from app.feasibility import Feasibility, feasibility_of
-from app.schemas.requests import METHODS_OF, GenerateRequest, GeneratorName
+from app.schemas.requests import GenerateRequest
 from app.services import Services
+from ehr.generators import generator_names
 from model_store.repositories import JobRepository
 from model_store.tables import Model
 from tests.api.front import Caller, Front
@@ -31,19 +31,11 @@ def test_train(caller: Caller) -> None:
     assert request["model_id"].startswith("mdl_")
 
 
-@pytest.mark.parametrize("generator", [name for name in METHODS_OF if name not in ("d3pm", "independent")])
+@pytest.mark.parametrize("generator", [name for name in generator_names() if name not in ("d3pm", "independent")])
 def test_train_a_published_generator(caller: Caller, generator: str) -> None:
     body = {"dataset_id": caller.dataset(), "generator": generator, "preset": "auto", "settings": {"epochs": 3}}
     answer = caller.http.post("/train", json=body)
     assert answer.status_code == 202 and answer.json()["request"]["generator"] == generator
-
-
-def test_registries_are_the_engines() -> None:
-    from worker.engine.generators import GENERATORS, protocol
-
-    assert set(GeneratorName.__args__) == set(METHODS_OF)  # type: ignore[attr-defined]
-    assert {generator.name: generator.methods for generator in GENERATORS} == METHODS_OF
-    assert protocol.CHUNK == CHUNK
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ from torch import Tensor, nn
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, ConfigError, DataError, TrainingError
-from ehr.generators.baselines import BASELINE_CONFIGS, BaselineConfig, EmrWganConfig, MedWganConfig
+from ehr.generators import GENERATORS, GeneratorSpec
+from ehr.generators.baseline import BaselineConfig
+from ehr.generators.emr_wgan import EmrWganConfig
+from ehr.generators.med_wgan import MedWganConfig
 from tests.engine.test_generators import population
-from worker.engine.generators import FitRequest, SampleRequest
-from worker.engine.generators.baselines import BASELINES, Baseline
+from worker.engine.generators import FitRequest, SampleRequest, generator_named
+from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.baselines.emr_wgan import EmrWgan
 from worker.engine.generators.baselines.med_wgan import MeanCritic, MedWgan
 from worker.engine.generators.baselines.wgan import Wgan, gradient_penalty
@@ -23,13 +26,18 @@ TINY: dict[str, Any] = {"epochs": 2, "batch_size": 50, "noise_width": 8}
 
 def briefly(name: str) -> Baseline:
     """Trained for a few steps, in a few small layers."""
-    kind = next(baseline for baseline in BASELINES if baseline.name == name)
+    kind = generator_named(name)
+    assert issubclass(kind, Baseline)
     settings = TINY | ({"width": 8, "layers": 2} if name == "emr-wgan" else {"critic_widths": [16, 8]})
     return kind.fit(FitRequest(population(200), None, settings))
 
 
 def test_every_baseline_has_settings_that_need_no_mathematics() -> None:
-    assert {baseline.name: baseline.Settings for baseline in BASELINES} == BASELINE_CONFIGS
+    published = [spec for spec in GENERATORS if spec.settings is not None and issubclass(spec.settings, BaselineConfig)]
+    assert [spec.name for spec in published] == ["med-wgan", "emr-wgan", "tabddpm", "ehrdiff", "tabsyn"]
+    for spec in published:
+        kind = generator_named(spec.name)
+        assert issubclass(kind, Baseline) and kind.spec is spec
 
 
 # --- how they train ---
@@ -48,7 +56,7 @@ def test_medwgans_autoencoder_learns_first_and_alone() -> None:
 @pytest.mark.parametrize("cls", [MedWgan, EmrWgan])
 def test_the_generator_steps_after_every_few_critic_steps(cls: type[Wgan]) -> None:
     settings = TINY | ({"pretrain_share": 0.1} if cls is MedWgan else {"width": 8, "layers": 2}) | {"critic_steps": 3}
-    made = cls(cls.Settings(**settings), 367)
+    made = cls(cls.settings_of(settings), 367)
     x, optimisers, generator = torch.from_numpy(population(50).to_dense()), made.optimisers(), torch.Generator()
     steps = []
     for step in range(3, 9):
@@ -188,8 +196,7 @@ def test_what_a_gan_refuses() -> None:
 class Coins(Baseline):
     """Codes of known probabilities, and how many records were drawn."""
 
-    name = "coins"
-    Settings = BaselineConfig
+    spec = GeneratorSpec("coins", "known probabilities", f"{__name__}:Coins", BaselineConfig, ("rejection",))
     probabilities = torch.tensor([0.5, 0.1, 0.002])
     drawn = 0
 

@@ -14,6 +14,9 @@ import torch
 from torch import nn
 
 from ehr.errors import ConfigError, DataError
+from ehr.generators.ehrdiff import EHRDiffConfig
+from ehr.generators.tabddpm import TabDDPMConfig
+from ehr.generators.tabsyn import TabSynConfig
 from ehr.records import Records
 from tests.engine.test_generators import population
 from worker.engine.generators import FitRequest, SampleRequest, State
@@ -31,7 +34,7 @@ TINY: dict[str, dict[str, Any]] = {
     "tabsyn": {"epochs": 4, "batch_size": 50, "factor": 2, "width": 16, "sampling_steps": 4},
 }
 
-each = pytest.mark.parametrize("baseline", ALL, ids=lambda baseline: baseline.name)
+each = pytest.mark.parametrize("baseline", ALL, ids=lambda baseline: baseline.spec.name)
 
 
 # --- published sizes ---
@@ -47,7 +50,7 @@ def parameters(module: nn.Module) -> int:
 
 def test_tabddpm_has_the_published_network() -> None:
     """One-hot codes to 128, the time's embedding beside it, then 512, 1024 x 4, 512, and out."""
-    baseline = TabDDPM(TabDDPM.Settings(), 1000)
+    baseline = TabDDPM(TabDDPMConfig(), 1000)
     time = [(128, 128), (128, 128)]
     hidden = [(128, 512), (512, 1024), (1024, 1024), (1024, 1024), (1024, 1024), (1024, 512)]
     sizes = [(2000, 128), *time, *hidden, (512, 2000)]
@@ -57,7 +60,7 @@ def test_tabddpm_has_the_published_network() -> None:
 
 def test_ehrdiff_has_the_published_network() -> None:
     """1024-384-384-384-1024 between records, and a projection of the time to the input of every block."""
-    baseline = EHRDiff(EHRDiff.Settings(), 1000)
+    baseline = EHRDiff(EHRDiffConfig(), 1000)
     path = [1000, 1024, 384, 384, 384, 1024, 1000]
     blocks = [size for n_in, n_out in pairwise(path) for size in ((384, n_in), (n_in, n_out))]
     sizes = [(1000, 384), (384, 384), *blocks]
@@ -68,7 +71,7 @@ def test_ehrdiff_has_the_published_network() -> None:
 
 def test_tabsyn_has_the_published_networks() -> None:
     """Tokens of 4, three transformers of two layers with one head and factor 32, a denoiser 1024-2048-2048-1024."""
-    baseline = TabSyn(TabSyn.Settings(), 100)
+    baseline = TabSyn(TabSynConfig(), 100)
     denoiser = [(400, 1024), (1024, 1024), (1024, 1024), (1024, 2048), (2048, 2048), (2048, 1024), (1024, 400)]
     assert linear_sizes(baseline.network.denoiser) == denoiser
     attention, feed_forward, norm = 3 * (4 * 4 + 4), (4 + 1) * 128 + (128 + 1) * 4, 2 * 4
@@ -81,13 +84,13 @@ def test_tabsyn_has_the_published_networks() -> None:
 
 @pytest.mark.parametrize(("baseline", "calls"), [(TabDDPM, 1000), (EHRDiff, 63), (TabSyn, 99)])
 def test_a_record_takes_the_published_number_of_network_calls(baseline: type[Baseline], calls: int) -> None:
-    assert baseline(baseline.Settings(), 10).steps_of(SampleRequest(1)) == calls
+    assert baseline(baseline.settings_of({}), 10).steps_of(SampleRequest(1)) == calls
 
 
 @each
 @pytest.mark.parametrize("steps", [None, 1, 4, 5])
 def test_the_calls_that_are_told_are_the_calls_that_are_made(baseline: type[Baseline], steps: int | None) -> None:
-    generator = baseline(baseline.Settings(**TINY[baseline.name]), 12)
+    generator = baseline(baseline.settings_of(TINY[baseline.spec.name]), 12)
     request, made = SampleRequest(3, steps=steps), []
     generator.network.get_submodule("time.mlp" if baseline is not TabSyn else "denoiser").register_forward_hook(
         lambda *_: made.append(1)
@@ -100,7 +103,7 @@ def test_the_calls_that_are_told_are_the_calls_that_are_made(baseline: type[Base
 @each
 def test_too_few_steps_are_refused(baseline: type[Baseline]) -> None:
     with pytest.raises(ConfigError, match="steps"):
-        baseline(baseline.Settings(**TINY[baseline.name]), 12).sample(SampleRequest(1, steps=0))
+        baseline(baseline.settings_of(TINY[baseline.spec.name]), 12).sample(SampleRequest(1, steps=0))
 
 
 # --- settings ---
@@ -108,7 +111,7 @@ def test_too_few_steps_are_refused(baseline: type[Baseline]) -> None:
 
 def test_the_defaults_are_the_published_ones() -> None:
     """Those of the authors' code, or of the publication where the two differ and docs/baselines.md says so."""
-    ddpm, diff, syn = TabDDPM.Settings(), EHRDiff.Settings(), TabSyn.Settings()
+    ddpm, diff, syn = TabDDPMConfig(), EHRDiffConfig(), TabSynConfig()
     assert (ddpm.learning_rate, ddpm.weight_decay, ddpm.batch_size, ddpm.ema_decay) == (2e-3, 1e-4, 1024, 0.999)
     assert ddpm.timesteps == 1000 and ddpm.epochs * 40_960 / ddpm.batch_size == 30_000
     assert (diff.learning_rate, diff.batch_size, diff.ema_decay, diff.warmup_steps) == (3e-4, 1024, 0.999, 20_000)
@@ -117,18 +120,18 @@ def test_the_defaults_are_the_published_ones() -> None:
 
 
 def test_settings_need_no_torch() -> None:
-    code = "import ehr.generators.baselines, sys; print('torch' in sys.modules)"
+    code = "import ehr.generators, sys; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 @each
 def test_settings_survive_json_and_refuse_nonsense(baseline: type[Baseline]) -> None:
-    settings = baseline.Settings()
-    assert baseline.Settings(**json.loads(settings.model_dump_json())) == settings
+    settings = baseline.settings_of({})
+    assert baseline.settings_of(json.loads(settings.model_dump_json())) == settings
     with pytest.raises(ConfigError, match="epochs"):
-        baseline.Settings(epochs=0)
+        baseline.settings_of({"epochs": 0})
     with pytest.raises(ConfigError, match="colour"):
-        baseline.Settings(colour="red")
+        baseline.settings_of({"colour": "red"})
 
 
 # --- each method's own ---
@@ -136,7 +139,7 @@ def test_settings_survive_json_and_refuse_nonsense(baseline: type[Baseline]) -> 
 
 def test_tabddpm_adds_the_published_noise() -> None:
     """abar follows the squared cosine, with no step losing more than 0.999, and every code ends as a fair coin."""
-    noise = TabDDPM(TabDDPM.Settings(timesteps=50), 4).noise
+    noise = TabDDPM(TabDDPMConfig(timesteps=50), 4).noise
     t = np.arange(51) / 50
     cosine = np.cos((t + 0.008) / 1.008 * np.pi / 2) ** 2
     np.testing.assert_allclose(noise.abar[:50], cosine[:50] / cosine[0], atol=1e-12)
@@ -147,7 +150,7 @@ def test_tabddpm_adds_the_published_noise() -> None:
 def test_ehrdiff_rounds_or_tosses_coins() -> None:
     records, values = {}, torch.tensor([0.3, 0.6, -0.2])
     for binarise in ("round", "bernoulli"):
-        generator = EHRDiff(EHRDiff.Settings(**TINY["ehrdiff"], binarise=binarise), 3)
+        generator = EHRDiff(EHRDiff.settings_of(TINY["ehrdiff"] | {"binarise": binarise}), 3)
         generator.edm = SimpleNamespace(sample=lambda network, shape, steps, generator: values.expand(shape))
         records[binarise] = generator.sample(SampleRequest(5000)).prevalence()
     np.testing.assert_array_equal(records["round"], [0, 1, 0])

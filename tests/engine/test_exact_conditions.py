@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError, ConfigError
+from ehr.generators import CHUNK
 from ehr.generators.d3pm import D3PMConfig, SparseConfig
 from worker.engine import reveal
 from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
@@ -18,7 +19,7 @@ from worker.engine.contexts import Contexts
 from worker.engine.denoisers import UNKNOWN_SIZE, Denoiser, SparseDenoiser
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.generators.protocol import CHUNK, Chunk, Weighed
+from worker.engine.generators.protocol import Chunk, EffectiveSize
 from worker.engine.noise import (
     ABSENT,
     HIDDEN,
@@ -357,17 +358,17 @@ def generator_for(noise: str, n: int = 12) -> D3PMGenerator:
 @pytest.mark.parametrize("noise", ["absorbing", "marginal", "uniform"])
 def test_a_generator_that_weighs_records_tells_what_they_are_worth(noise: str) -> None:
     generator, condition = generator_for(noise), Condition.of(12, all_of=[5])
-    weighed = Weighed()
+    size = EffectiveSize()
     request = SampleRequest(n=300, seed=4, condition=condition)
-    drawn = generator.sample(replace(request, weighed=weighed))
+    drawn = generator.sample(replace(request, effective_size=size))
     assert np.array_equal(drawn.indices, generator.sample(request).indices)  # telling changes nothing
-    if noise == "absorbing":  # conditions are met by clamping: nothing is weighed
-        assert weighed.records == 0
+    if noise == "absorbing":  # conditions are met by clamping: nothing is drawn by weight
+        assert size.weighted == 0
     else:
-        assert weighed.records == 300 and 0 < weighed.effective <= 300
-    unasked = Weighed()
-    generator.sample(SampleRequest(n=100, weighed=unasked))
-    assert unasked.records == 0 and unasked.worth(100) == 100
+        assert size.weighted == 300 and 0 < size.effective <= 300
+    unasked = EffectiveSize()
+    generator.sample(SampleRequest(n=100, effective_size=unasked))
+    assert unasked.weighted == 0 and unasked.of(100) is None
 
 
 @pytest.mark.parametrize("noise", ["absorbing", "marginal", "uniform"])

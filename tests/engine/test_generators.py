@@ -13,9 +13,9 @@ from safetensors.torch import load, save
 
 from ehr.conditions import Condition, Target
 from ehr.errors import ConfigError, DataError, StateError
+from ehr.generators import CHUNK, GENERATORS, generator_spec
 from ehr.records import Records
 from worker.engine.generators import (
-    GENERATORS,
     FitRequest,
     Generator,
     SampleRequest,
@@ -23,8 +23,7 @@ from worker.engine.generators import (
     from_state,
     generator_named,
 )
-from worker.engine.generators.baselines import Baseline
-from worker.engine.generators.protocol import CHUNK
+from worker.engine.generators.baselines.base import Baseline
 from worker.engine.independent import independent_records
 from worker.engine.metrics import fidelity_metric
 from worker.engine.population import simulated_population
@@ -125,11 +124,12 @@ EXAMPLES = {
     ),
 }
 TRAINED = [name for name in EXAMPLES if name != "independent"]
-REJECTING = [name for name in EXAMPLES if generator_named(name).methods == ("rejection",)]
+REJECTING = [name for name in EXAMPLES if generator_spec(name).methods == ("rejection",)]
 
 
 def test_every_generator_keeps_the_contract() -> None:
-    assert {generator.name for generator in GENERATORS} == set(EXAMPLES)
+    assert {spec.name for spec in GENERATORS} == set(EXAMPLES)
+    assert all(generator_named(spec.name).spec is spec for spec in GENERATORS)
 
 
 @cache

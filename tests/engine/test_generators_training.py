@@ -13,7 +13,7 @@ from ehr.errors import ConditionError, ConfigError, StateError, TrainingStopped
 from tests.engine.test_generators import EXAMPLES, REJECTING, TRAINED
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
-from worker.engine.training import Hooks, Progress
+from worker.engine.training import Hooks, TrainingProgress
 
 
 def fit_briefly(name: str, **changes: Any) -> Generator:
@@ -48,7 +48,7 @@ def test_a_run_that_is_stopped_after_any_step_and_resumed_ends_in_the_same_weigh
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_progress_is_told_after_every_step(name: str) -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     fit_briefly(name, hooks=Hooks(on_progress=seen.append))
     assert [(p.step, p.total_steps, p.epoch) for p in seen] == [(i, 6, 1 + (i > 3)) for i in range(1, 7)]
     assert all(np.isfinite(p.loss) for p in seen)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ehr.conditions import Condition
-from ehr.generators.d3pm import LinformerConfig, preset
+from ehr.generators.d3pm import PRESETS, LinformerConfig
 from ehr.records import Records
 from worker.engine.denoisers import LinformerDenoiser
 from worker.engine.generators import FitRequest, SampleRequest
@@ -43,7 +43,7 @@ def trained() -> D3PMGenerator:
 
 def test_it_beats_independent_codes_on_held_out_records(trained: D3PMGenerator) -> None:
     test = population(2_000, 2)
-    independent = IndependentGenerator.fit(FitRequest(population(10_000, 0))).negative_log_likelihood(test)
+    independent = IndependentGenerator.fit(FitRequest(population(10_000, 0))).log_loss()(test)[0]
     assert trained.held_out_elbo(test, draws=8).value < independent - 0.5
 
 
@@ -81,7 +81,7 @@ def test_guidance_raises_a_code_in_the_papers_proportion_and_more_with_more_step
 def test_the_papers_network_has_the_papers_shape() -> None:
     """paper-mimic at 1,042 codes, counted from the paper's description."""
     n, d, layers, k = 1042, 256, 5, 128
-    config = preset("paper-mimic").denoiser
+    config = PRESETS["paper-mimic"].denoiser
     assert isinstance(config, LinformerConfig)
     prevalence = torch.full((n,), 0.01)
     network = LinformerDenoiser(UniformNoise.create(prevalence, 500), prevalence, config)

@@ -17,10 +17,12 @@ from ehr.errors import ConfigError, DataError, StateError, TrainingError, Traini
 from ehr.generators.d3pm import automatic_preset
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
-from worker.engine.generators import FitRequest, IndependentGenerator
+from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.population import simulated_population
-from worker.engine.training import Hooks, Trainer
+from worker.engine.training import Hooks, TrainingRun
+from worker.engine.training.d3pm import D3PMLearner
 
 SMALL = {"kind": "sparse", "width": 32, "blocks": 1, "common_codes": 16, "dropout": 0.1}
 
@@ -67,6 +69,20 @@ def test_resuming_in_the_middle_of_an_epoch_changes_nothing() -> None:
         assert torch.equal(tensor, resumed.state().tensors[name]), name
 
 
+def test_resuming_where_patience_has_ended_goes_on_to_settle() -> None:
+    """The last checkpoint before training settles is as good as no interruption."""
+    train, holdout = population(100), population(300, seed=1)
+    request = settings(epochs=25, batch_size=50, learning_rate=5e-2, patience=2, ema_decay=0.5)
+    kept: list[Checkpoint] = []
+    whole = D3PMGenerator.fit(FitRequest(train, holdout, request, hooks=Hooks(on_checkpoint=kept.append)))
+    steps = [checkpoint.values["step"] for checkpoint in kept]
+    last = next(number for number, step in enumerate(steps[:-1]) if steps[number + 1] > step + 2)  # then it jumps
+    resumed = D3PMGenerator.fit(FitRequest(train, holdout, request, checkpoint=kept[last]))
+    assert whole.curve == resumed.curve
+    for name, tensor in whole.state().tensors.items():
+        assert torch.equal(tensor, resumed.state().tensors[name]), name
+
+
 def test_the_order_of_a_checkpoints_tensors_does_not_matter() -> None:
     """A file format may sort them by name; resuming goes by name, too."""
     train = population(300)
@@ -100,7 +116,7 @@ def test_training_beats_independent_codes_on_held_out_records(noise: str) -> Non
     request = {"noise": noise, **settings(epochs=12, learning_rate=5e-3)}
     generator = D3PMGenerator.fit(FitRequest(train, holdout, request))
     elbo = generator.held_out_elbo(test)
-    independent = IndependentGenerator.fit(FitRequest(train)).negative_log_likelihood(test)
+    independent = IndependentGenerator.fit(FitRequest(train)).log_loss()(test)[0]
     assert elbo.value < independent - 1.0
     assert generator.curve[-1]["held_out"] < generator.curve[0]["held_out"]
 
@@ -134,18 +150,20 @@ def test_early_stopping_keeps_the_best_weights() -> None:
 def test_training_settles_without_dropout_at_a_low_rate() -> None:
     seen: list[tuple[bool, float]] = []
 
-    class Watched(Trainer):
-        def _update_average(self, steps: int) -> None:
+    class Watched(D3PMLearner):
+        def step(self, batch: Records, run: TrainingRun) -> float:
+            loss = super().step(batch, run)
             seen.append((self.denoiser.training, self.optimiser.param_groups[0]["lr"]))
-            super()._update_average(steps)
+            return loss
 
     request = FitRequest(population(200), None, {"denoiser": SMALL, "training": {"epochs": 20, "batch_size": 100}})
-    generator, plain = D3PMGenerator.prepare(request)
-    trainer = Watched(generator.denoiser, generator.noise, plain.config, 0, plain.device)
-    trainer.fit(request.train, None)
+    generator, _ = D3PMGenerator.prepare(request)
+    config = generator.config.training
+    learner = Watched(generator.denoiser, generator.noise, config, generator.device)
+    TrainingRun(learner, request.train, learner.plan(200), 0, Hooks()).to_the_end()
     dropout, rates = zip(*seen, strict=True)
     assert dropout == (True,) * 36 + (False,) * 4  # 2 of 20 epochs of 2 steps
-    assert max(rates[36:]) == pytest.approx(0.05 * plain.config.learning_rate)
+    assert max(rates[36:]) == pytest.approx(0.05 * config.learning_rate)
     assert list(rates[36:]) == sorted(rates[36:], reverse=True)
 
 

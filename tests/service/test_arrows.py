@@ -116,7 +116,7 @@ def test_an_arrow_cannot_open_what_is_out_of_reach(monkeypatch: pytest.MonkeyPat
     "module",
     [
         "worker.contract",
-        "ehr.generators.settings",
+        "ehr.generators",
         "app.main",
         "worker.celery_app",
         "runtime.sweeper",

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from ehr.conditions import AskedCondition, AskedTarget
+from ehr.generators import CHUNK
 from ehr_d3pm import Client
 from model_store.repositories import CohortRepository, JobRepository
 from tests.api.front import Front
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
 from worker.contract import GeneratePayload, route_of
-from worker.engine.generators.protocol import CHUNK
 from worker.runtime import Runtime
 from worker.tasks.generate import Tally
 

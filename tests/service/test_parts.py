@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ehr.generators import CHUNK
 from ehr.records import Records
 from model_store.repositories import CohortRepository
 from model_store.tables import CohortPart
@@ -9,7 +10,6 @@ from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.independent import IndependentGenerator
-from worker.engine.generators.protocol import CHUNK
 
 
 def test_a_chunk_is_the_same_whoever_draws_it() -> None:

@@ -17,7 +17,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     values: dict[str, Any]
 
-    def part(self, prefix: str) -> dict[str, Tensor]:
+    def under(self, prefix: str) -> dict[str, Tensor]:
         """The tensors that were saved under `prefix`, by the names they had there."""
         start = f"{prefix}/"
         return {name.removeprefix(start): value for name, value in self.tensors.items() if name.startswith(start)}
@@ -50,7 +50,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimiser(optimiser: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
-    """Give an optimiser the state that `optimiser_tensors` told."""
+    """Give an optimiser the state that `optimiser_tensors` gave."""
     state = optimiser.state_dict()
     state["state"] = {}
     for key, value in saved.items():

@@ -12,8 +12,6 @@ from worker.engine.schedules import strided_times
 
 # A bound denoiser: (x_t (B, N), t (B,)) -> logits (B, N).
 Denoise = Callable[[Tensor, Tensor], Tensor]
-# Told after each step how many of how many are done.
-Progress = Callable[[int, int], None]
 
 
 class Guide(Protocol):
@@ -30,7 +28,6 @@ def ancestral_sample(
     steps: int,
     generator: torch.Generator,
     guide: Guide | None = None,
-    progress: Progress | None = None,
 ) -> Tensor:
     """Draw n records x_0 in `steps` <= T network calls, (n, N) uint8 of 0 and 1.
 
@@ -39,13 +36,11 @@ def ancestral_sample(
     times = strided_times(noise.timesteps, steps)
     device = generator.device
     x_t = noise.prior_sample(n, generator, device)
-    for done, (t_now, u_next) in enumerate(pairwise(times), start=1):
+    for t_now, u_next in pairwise(times):
         t = torch.full((n,), t_now, device=device)
         logits = denoise(x_t, t)
         if guide is not None:
             logits = guide(logits, x_t, t, generator)
         # All records share t: one row of it broadcasts over the batch.
         x_t = noise.p_sample(logits, x_t, t[:1], torch.full((1,), u_next, device=device), generator)
-        if progress is not None:
-            progress(done, steps)
     return x_t

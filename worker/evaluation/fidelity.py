@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from ehr.records import Records
-from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.metrics import plan_fidelity
-from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss, independent_log_loss
+from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss
 from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.measurement import SMALLEST_SLICE
 from worker.evaluation.disclosure import Basis, public_metric
@@ -41,13 +38,5 @@ def _log_loss(subject: Subject) -> LogLoss | str:
         return "the model has learned from other data"
     if generator is None:
         return "the model is gone"
-    if isinstance(generator, D3PMGenerator):
-
-        def elbo(records: Records) -> tuple[float, float]:
-            measured = generator.held_out_elbo(records)
-            return measured.value, measured.standard_error
-
-        return elbo
-    if isinstance(generator, IndependentGenerator):
-        return lambda records: independent_log_loss(generator.prevalence, records)
-    return "this kind of generator cannot tell how likely a record is"
+    log_loss = generator.log_loss()
+    return "this kind of generator cannot tell how likely a record is" if log_loss is None else log_loss

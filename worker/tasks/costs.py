@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import torch
 
 from ehr.conditions import Condition
+from ehr.generators import CHUNK
 from ehr.vocabulary import Vocabulary
 from model_store.cohorts import pack_part
 from worker.engine.generators import Generator, SampleRequest, State, from_state
-from worker.engine.generators.protocol import CHUNK
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_
     condition = Condition.of(len(vocabulary), all_of=[common_code])
     requests = {UNCONDITIONAL: SampleRequest(1)} | {
         method: SampleRequest(1, condition=condition, method=method)
-        for method in generator.methods
+        for method in generator.spec.methods
         if method != REJECTION
     }
     return {
@@ -67,11 +67,11 @@ def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) 
     draw(1, None if steps is None else 1)  # libraries load, threads start
     if steps is None:
         seconds, peak = with_peak(lambda: min(draw(CHUNK, None) for _ in range(3)))
-        return _told(None, seconds, 0.0, peak)
+        return _cost_row(None, seconds, 0.0, peak)
     rows = _affordable_rows(draw)
     (per_chunk, per_call), peak = with_peak(lambda: _line(lambda calls: draw(rows, calls), steps))
     scale = CHUNK / rows
-    return _told(steps, per_chunk * scale, per_call / rows, None if peak is None else int(peak * scale))
+    return _cost_row(steps, per_chunk * scale, per_call / rows, None if peak is None else int(peak * scale))
 
 
 def _affordable_rows(draw: Callable[[int, int | None], float]) -> int:
@@ -96,7 +96,7 @@ def _line(draw: Callable[[int], float], steps: int) -> tuple[float, float]:
     return seconds - calls * per_call, per_call
 
 
-def _told(steps: int | None, per_chunk: float, per_record_call: float, peak: int | None) -> dict[str, Any]:
+def _cost_row(steps: int | None, per_chunk: float, per_record_call: float, peak: int | None) -> dict[str, Any]:
     return {
         "steps": steps,
         "seconds_per_chunk": float(f"{per_chunk:.3g}"),

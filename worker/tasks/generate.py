@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from ehr.conditions import Condition, Target
 from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.generators import CHUNK
 from model_store import layout
 from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
@@ -22,7 +23,7 @@ from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
 from worker.engine.generators import Generator, SampleRequest
-from worker.engine.generators.protocol import CHUNK, Weighed
+from worker.engine.generators.protocol import EffectiveSize
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
@@ -193,9 +194,9 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
     # A job's own heartbeat ends the process when it must; for a helper this one does.
     with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: None):
         try:
-            weighed = Weighed()
-            records = source.generator.sample(replace(source.request(part), weighed=weighed), on_progress)
-            effective = weighed.worth(len(records)) if weighed.records else None
+            size = EffectiveSize()
+            records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
+            effective = size.of(len(records))
             data = pack_part(part.first_record, records, source.bundle.vocabulary, effective)
             runtime.store.write(blob, data)
             patiently(lambda: _finish_part(runtime, part, blob, data))

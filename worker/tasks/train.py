@@ -8,14 +8,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
-from ehr.generators.settings import (
-    BASELINE_NAMES,
-    ChosenPreset,
-    baseline_settings,
-    chosen_preset,
-    merged,
-    resolved_settings,
-)
+from ehr.generators import ResolvedSettings, generator_spec
 from model_store import layout
 from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
@@ -24,8 +17,7 @@ from model_store.tables import Model
 from runtime.logs import place_of
 from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest, Generator, State, generator_named
-from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.training import Hooks, Progress, resolve_device
+from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
@@ -44,34 +36,19 @@ def train(run: JobRun) -> Outcome:
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    preset = _preset(run, payload, dataset)
-    settings = _settings(payload, preset)
+    on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
+    settings = generator_spec(payload.generator).resolve(
+        payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
+    )
     generator = _fit(run, payload, dataset, settings)
     run.check()
     run.progress.step("store", maximum=1)
     costs = _costs(generator.state(), dataset, held_before)
-    return _store(run, payload, dataset, generator, settings, preset, costs)
+    return _store(run, payload, dataset, generator, settings, costs)
 
 
-def _preset(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> ChosenPreset | None:
-    """Where the settings come from; None for generators that have no presets."""
-    if payload.generator != D3PMGenerator.name:
-        return None
-    on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
-    return chosen_preset(payload.preset, len(dataset.records), len(dataset.vocabulary), on_gpu)
-
-
-def _settings(payload: TrainPayload, preset: ChosenPreset | None) -> dict[str, Any]:
-    """All of the generator's settings, with the request's changes."""
-    if preset is not None:
-        return resolved_settings(preset.name, payload.settings)
-    if payload.generator in BASELINE_NAMES:
-        return baseline_settings(payload.generator, payload.settings)
-    return payload.settings
-
-
-def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: dict[str, Any]) -> Generator:
-    known = (dataset.data_hash, json.dumps(settings, sort_keys=True), str(payload.seed), payload.generator)
+def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
+    known = (dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator)
     checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
     train_set = dataset.split("train", payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
@@ -80,7 +57,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: d
     resume_from = checkpoints.newest()
     started = False
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: TrainingProgress) -> None:
         nonlocal started
         if not started:
             started = True
@@ -91,7 +68,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: d
     request = FitRequest(
         train_set,
         holdout if len(holdout) else None,
-        _with_checkpoints(payload.generator, settings),
+        {} if settings.config is None else settings.config.with_checkpoints(CHECKPOINT_STEPS),
         payload.seed,
         run.runtime.settings.device,
         hooks,
@@ -102,16 +79,6 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: d
     except TrainingStopped:
         run.check()
         raise JobCancelledError("the job was asked to stop") from None
-
-
-def _with_checkpoints(generator: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Offer a checkpoint every few steps; it changes nothing about the result."""
-    offer = {"checkpoint_every": CHECKPOINT_STEPS}
-    if generator in BASELINE_NAMES:
-        return settings if settings["checkpoint_every"] is not None else settings | offer
-    if generator != D3PMGenerator.name or settings.get("training", {}).get("checkpoint_every") is not None:
-        return settings
-    return merged(settings, {"training": settings.get("training", {}) | offer})
 
 
 def _costs(state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
@@ -129,8 +96,7 @@ def _store(
     payload: TrainPayload,
     dataset: StoredDataset,
     generator: Generator,
-    settings: dict[str, Any],
-    preset: ChosenPreset | None,
+    settings: ResolvedSettings,
     costs: dict[str, Any] | None,
 ) -> Outcome:
     state = generator.state()
@@ -140,9 +106,9 @@ def _store(
         "dataset_id": payload.dataset_id,
         "data_hash": dataset.data_hash,
         "seed": payload.seed,
-        "preset": None if preset is None else preset.name,
-        "preset_reason": None if preset is None else preset.reason,
-        "settings": plain(settings),
+        "preset": settings.preset,
+        "preset_reason": settings.preset_reason,
+        "settings": plain(settings.values),
         "test_share": dataset.test_share,
         "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
         "curve": plain(state.config.get("curve", [])),

@@ -1,22 +1,18 @@
-"""The generators this engine has. A new one is a file here and a line in GENERATORS (or in BASELINES)."""
+"""The implementations of the generators in `ehr.generators.GENERATORS`, imported when they are needed."""
 
-from ehr.errors import ConfigError
-from worker.engine.generators.baselines import BASELINES
-from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.generators.independent import IndependentGenerator
+from importlib import import_module
+
+from ehr.generators import generator_spec
 from worker.engine.generators.protocol import FitRequest, Generator, SampleRequest, State
 
-__all__ = ["GENERATORS", "FitRequest", "Generator", "SampleRequest", "State", "from_state", "generator_named"]
-
-GENERATORS: tuple[type[Generator], ...] = (D3PMGenerator, IndependentGenerator, *BASELINES)
+__all__ = ["FitRequest", "Generator", "SampleRequest", "State", "from_state", "generator_named"]
 
 
 def generator_named(name: str) -> type[Generator]:
-    """The generator class of that name."""
-    for generator in GENERATORS:
-        if generator.name == name:
-            return generator
-    raise ConfigError(f"unknown generator '{name}'; known: {', '.join(g.name for g in GENERATORS)}")
+    """The generator class of that name; ConfigError if there is none."""
+    module, _, attribute = generator_spec(name).implementation.partition(":")
+    found: type[Generator] = getattr(import_module(module), attribute)
+    return found
 
 
 def from_state(state: State) -> Generator:

@@ -10,19 +10,20 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PMConfig
+from ehr.generators.d3pm import D3PM, D3PMConfig
 from ehr.records import Records
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.generators.protocol import (
     Chunk,
+    EffectiveSize,
     FitRequest,
     Generator,
+    LogLoss,
     SampleProgress,
     SampleRequest,
     State,
-    Weighed,
     sample_in_chunks,
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
@@ -32,7 +33,8 @@ from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
-from worker.engine.training import Trainer, precision, resolve_device, seeded
+from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
+from worker.engine.training.d3pm import D3PMLearner
 
 STATE_VERSION = 3
 # Network calls for each record; docs/decisions/0009 has what more of them bring.
@@ -43,8 +45,7 @@ ANCESTRAL_STEPS = 64
 class D3PMGenerator(Generator):
     """A noise, a denoiser and the statistics both were built from."""
 
-    name = "d3pm"
-    methods = ("exact", "langevin")
+    spec = D3PM
 
     def __init__(self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0) -> None:
         """`prevalence` (N,) of the codes, `sizes` the share of training records with 0, 1, 2, ... codes."""
@@ -58,32 +59,25 @@ class D3PMGenerator(Generator):
     # --- training ---
 
     @classmethod
-    def prepare(cls, request: FitRequest) -> tuple[Self, Trainer]:
-        """The untrained generator and the trainer that would train it."""
-        config = D3PMConfig(**request.settings)
-        if len(request.train) == 0:
-            raise DataError("there is nothing to learn from: the training records are empty")
-        if request.holdout is not None and request.holdout.n_codes != request.train.n_codes:
-            raise DataError(
-                f"training records have {request.train.n_codes} codes, held-out records {request.holdout.n_codes}"
-            )
-        sizes = np.bincount(request.train.sizes())
+    def prepare(cls, request: FitRequest) -> tuple[Self, TrainingRun]:
+        """The untrained generator and the run that would train it."""
+        config = D3PMConfig.of(request.settings)
+        train, holdout = request.train, request.holdout
+        require_codes(train)
+        if holdout is not None and holdout.n_codes != train.n_codes:
+            raise DataError(f"training records have {train.n_codes} codes, held-out records {holdout.n_codes}")
+        sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
-        generator = cls(
-            config, torch.from_numpy(request.train.prevalence()), torch.from_numpy(sizes), seed=request.seed
-        )
+        generator = cls(config, torch.from_numpy(train.prevalence()), torch.from_numpy(sizes), seed=request.seed)
         generator.to(resolve_device(request.device))
-        trainer = Trainer(
-            generator.denoiser, generator.noise, config.training, request.seed, generator.device, request.hooks
-        )
-        if request.checkpoint is not None:
-            trainer.resume(request.checkpoint)
-        return generator, trainer
+        learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout)
+        plan = learner.plan(len(train))
+        return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
-        generator, trainer = cls.prepare(request)
-        generator.curve = trainer.fit(request.train, request.holdout)
+        generator, run = cls.prepare(request)
+        generator.curve = run.to_the_end()
         generator.denoiser.eval()
         return generator
 
@@ -98,6 +92,13 @@ class D3PMGenerator(Generator):
         """Negative ELBO of unseen records, nats per record."""
         generator = torch.Generator(self.device).manual_seed(seed)
         return held_out_elbo(self.denoiser, self.noise, records, generator, draws)
+
+    def log_loss(self) -> LogLoss:
+        def elbo(records: Records) -> tuple[float, float]:
+            measured = self.held_out_elbo(records)
+            return measured.value, measured.standard_error
+
+        return elbo
 
     # --- sampling ---
 
@@ -156,7 +157,8 @@ class D3PMGenerator(Generator):
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         for rows, condition in chunk.conditions():
-            x[rows] = self._walk(len(rows), condition, self.steps_of(chunk.request), generator, chunk.request.weighed)
+            steps = self.steps_of(chunk.request)
+            x[rows] = self._walk(len(rows), condition, steps, generator, chunk.request.effective_size)
         return x
 
     def _walk(
@@ -165,14 +167,14 @@ class D3PMGenerator(Generator):
         condition: Condition | None,
         steps: int,
         generator: torch.Generator,
-        weighed: Weighed | None,
+        effective_size: EffectiveSize | None,
     ) -> Tensor:
         if condition is None or condition.is_empty:
             return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
         assert isinstance(self.noise, TwoStateNoise)
         x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
-        if weighed is not None:
-            weighed.add(rows, effective)
+        if effective_size is not None:
+            effective_size.add(rows, effective)
         return x
 
     def _draw_guided(self, chunk: Chunk) -> Tensor:
@@ -194,7 +196,7 @@ class D3PMGenerator(Generator):
         tensors = {f"denoiser/{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
         tensors |= {"prevalence": self.prevalence, "sizes": self.sizes}
         config: dict[str, Any] = {
-            "generator": self.name,
+            "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.config.model_dump(),
             "curve": self.curve,
@@ -203,8 +205,7 @@ class D3PMGenerator(Generator):
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
-            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
+        cls.require_own(state, STATE_VERSION)
         generator = cls(D3PMConfig(**state.config["settings"]), state.tensors["prevalence"], state.tensors["sizes"])
         weights = {
             name.removeprefix("denoiser/"): value

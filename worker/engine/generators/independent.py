@@ -1,5 +1,6 @@
 """Codes drawn independently with the right prevalences: the yardstick that knows marginals and nothing else."""
 
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -7,24 +8,28 @@ import torch
 from numpy.typing import NDArray
 
 from ehr.conditions import Condition
-from ehr.errors import DataError, StateError
+from ehr.errors import DataError
+from ehr.generators.independent import INDEPENDENT
 from ehr.records import Records
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
     Generator,
+    LogLoss,
     SampleProgress,
     SampleRequest,
     State,
     sample_in_chunks,
 )
-from worker.engine.independent import independent_records
+from worker.engine.independent import independent_log_loss, independent_records
+
+STATE_VERSION = 1
 
 
 class IndependentGenerator(Generator):
     """p(x) = product of Bernoulli(prevalence). Conditions are exact: codes do not depend on each other."""
 
-    name = "independent"
+    spec = INDEPENDENT
 
     def __init__(self, prevalence: NDArray[np.float64]) -> None:
         self.prevalence = prevalence  # (N,)
@@ -73,17 +78,15 @@ class IndependentGenerator(Generator):
         redrawn[np.arange(len(missing)), k] = True
         x[np.ix_(missing, codes)] = redrawn
 
-    def negative_log_likelihood(self, records: Records) -> float:
-        """Mean exact -log p(record), nats; what a held-out ELBO is compared with."""
-        p = self.prevalence.clip(1e-6, 1 - 1e-6)
-        nobody_has_any = np.log1p(-p).sum()
-        return float(-nobody_has_any - (np.log(p) - np.log1p(-p))[records.indices].sum() / len(records))
+    def log_loss(self) -> LogLoss:
+        return partial(independent_log_loss, self.prevalence)
 
     def state(self) -> State:
-        return State({"prevalence": torch.from_numpy(self.prevalence)}, {"generator": self.name, "version": 1})
+        return State(
+            {"prevalence": torch.from_numpy(self.prevalence)}, {"generator": self.spec.name, "version": STATE_VERSION}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != 1:
-            raise StateError(f"this is not the state of an '{cls.name}' generator, version 1")
+        cls.require_own(state, STATE_VERSION)
         return cls(state.tensors["prevalence"].numpy())

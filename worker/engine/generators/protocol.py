@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.conditions import Condition, Target
-from ehr.errors import ConfigError
+from ehr.errors import ConfigError, StateError
+from ehr.generators import CHUNK, GeneratorSpec
+from ehr.generators.config import Config
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.training import Hooks
 
-# Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
-# production is divided among calls or workers. Changing it changes every cohort.
-CHUNK = 1024
-
 # Told how many records of how many are done.
 SampleProgress = Callable[[int, int], None]
+# Records -> nats per record and their standard error: how much the records surprise a model.
+LogLoss = Callable[[Records], tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class State:
 
 
 @dataclass
-class Weighed:
-    """How many records were drawn by weight, and how many independent ones they are worth."""
+class EffectiveSize:
+    """Of records that were drawn by weight (importance sampling): how many independent ones they are worth."""
 
-    records: int = 0
+    weighted: int = 0  # records that were drawn by weight
     effective: float = 0.0
 
-    def add(self, records: int, effective: float) -> None:
-        self.records += records
+    def add(self, weighted: int, effective: float) -> None:
+        self.weighted += weighted
         self.effective += effective
 
-    def worth(self, n: int) -> float:
-        """How many independent records n are worth of which these were drawn by weight: any other counts once."""
-        return n - self.records + self.effective
+    def of(self, n: int) -> float | None:
+        """How many independent records n are worth: any not drawn by weight counts once. None if none was."""
+        return n - self.weighted + self.effective if self.weighted else None
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SampleRequest:
     strength: float = 1.0  # of the guidance towards the condition, where the method guides
     steps: int | None = None  # network calls; None is the generator's choice
     first_chunk: int = 0  # where in a larger cohort these records begin: chunk k is the same whoever draws it
-    weighed: Weighed | None = field(default=None, compare=False)  # told what weights have cost, where there are any
+    effective_size: EffectiveSize | None = field(default=None, compare=False)  # told of records drawn by weight
 
     def __post_init__(self) -> None:
         if self.n < 0:
@@ -109,11 +109,11 @@ class Chunk:
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What to learn from and how. `settings` are the generator's own (see ehr.generators.d3pm)."""
+    """What to learn from and how. `settings` are the generator's own (`spec.settings`), or plain values for them."""
 
     train: Records
     holdout: Records | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Config | dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     device: str = "auto"
     hooks: Hooks = field(default_factory=Hooks)
@@ -121,10 +121,9 @@ class FitRequest:
 
 
 class Generator(ABC):
-    """One line in GENERATORS and a class with these five members make a new generator."""
+    """One line in `ehr.generators.GENERATORS`, whose spec names this class, makes a new generator."""
 
-    name: ClassVar[str]
-    methods: ClassVar[tuple[str, ...]] = ("exact",)  # how it can meet conditions, its own choice first
+    spec: ClassVar[GeneratorSpec]
 
     @classmethod
     @abstractmethod
@@ -137,13 +136,18 @@ class Generator(ABC):
 
     def method_of(self, request: SampleRequest) -> str:
         """How the request's condition will be met."""
-        method = self.methods[0] if request.method == "auto" else request.method
-        if method not in self.methods:
-            raise ConfigError(f"'{self.name}' meets conditions by {' or '.join(self.methods)}, not by '{method}'")
+        methods = self.spec.methods
+        method = methods[0] if request.method == "auto" else request.method
+        if method not in methods:
+            raise ConfigError(f"'{self.spec.name}' meets conditions by {' or '.join(methods)}, not by '{method}'")
         return method
 
     def steps_of(self, request: SampleRequest) -> int | None:
         """Network calls for each record; None where there is no network."""
+        return None
+
+    def log_loss(self) -> LogLoss | None:
+        """How to tell how likely a record is; None where a generator cannot."""
         return None
 
     @abstractmethod
@@ -154,6 +158,12 @@ class Generator(ABC):
     @abstractmethod
     def from_state(cls, state: State) -> Self:
         """The generator that gave this state."""
+
+    @classmethod
+    def require_own(cls, state: State, version: int) -> None:
+        """StateError unless the state is of this kind of generator and this version of its stored form."""
+        if state.config.get("generator") != cls.spec.name or state.config.get("version") != version:
+            raise StateError(f"this is not the state of a generator '{cls.spec.name}', version {version}")
 
 
 def sample_in_chunks(

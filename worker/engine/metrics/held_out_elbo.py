@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
+from worker.engine.independent import independent_log_loss
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
 from worker.engine.metrics.verdicts import Limits, near_yardstick
@@ -16,15 +16,6 @@ FEWEST_RECORDS = 2  # one has no standard error
 MAX_RECORDS = 4000
 Z = 1.959964
 LogLoss = Callable[[Records], tuple[float, float]]  # nats per record and its standard error
-
-
-def independent_log_loss(prevalence: NDArray[np.float64], test: Records) -> tuple[float, float]:
-    """Exact nats per test record, and their standard error, when every code is drawn by itself with its prevalence."""
-    p = prevalence.clip(1e-6, 1 - 1e-6)
-    gain = np.append(np.log(p) - np.log1p(-p), 0.0)  # of having a code over not having it
-    per_code = np.concatenate([[0.0], np.cumsum(gain[test.indices])])
-    nats = -np.log1p(-p).sum() - (per_code[test.indptr[1:]] - per_code[test.indptr[:-1]])  # (R,)
-    return float(nats.mean()), float(nats.std(ddof=1) / np.sqrt(len(test)))
 
 
 def measure(log_loss: LogLoss | str, test: Records, train: Records, rng: np.random.Generator) -> Result:

@@ -6,7 +6,6 @@ rest is here, so that each file beside this one shows what is special about its 
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ehr.conditions import Condition
-from ehr.errors import ConditionError, DataError, StateError, TrainingError, TrainingStopped
-from ehr.generators.baselines import BaselineConfig
+from ehr.errors import ConditionError, DataError, StateError
+from ehr.generators import CHUNK
+from ehr.generators.baseline import BaselineConfig
+from ehr.generators.config import Config
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.generators.protocol import (
-    CHUNK,
     Chunk,
     FitRequest,
     Generator,
@@ -28,7 +28,7 @@ from worker.engine.generators.protocol import (
     State,
     sample_in_chunks,
 )
-from worker.engine.training import Progress, precision, resolve_device, seeded
+from worker.engine.training import Learner, Plan, TrainingRun, precision, require_codes, resolve_device, seeded
 
 STATE_VERSION = 1
 # Rejection gives up when fewer than one in RAREST of SURE or more drawn records satisfy the condition.
@@ -39,9 +39,6 @@ FEWEST_DRAWN = 256  # at a time: a network call for fewer costs nearly as much
 class Baseline(Generator):
     """A generator from the literature behind our protocol; conditions are met by throwing rows away."""
 
-    methods = ("rejection",)
-    Settings: ClassVar[type[BaselineConfig]]
-    calls: ClassVar[int] = 1  # of the network for each record
     # Beginnings of the names of weights that drawing does not need. They are not saved: a critic has seen every
     # training record, and would tell whoever has the model who was among them.
     training_only: ClassVar[tuple[str, ...]] = ()
@@ -76,19 +73,29 @@ class Baseline(Generator):
     def prepare(self, train: Records) -> None:
         """Take statistics of the training records into buffers of the network, where a method needs them."""
 
+    @classmethod
+    def settings_of(cls, values: Config | dict[str, Any]) -> BaselineConfig:
+        """The method's own settings."""
+        assert cls.spec.settings is not None and issubclass(cls.spec.settings, BaselineConfig)
+        return cls.spec.settings.of(values)
+
     # --- training ---
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
-        settings = cls.Settings(**request.settings)
-        if len(request.train) == 0 or len(request.train.indices) == 0:
-            raise DataError("there is nothing to learn from: the training records are empty")
+        settings = cls.settings_of(request.settings)
+        require_codes(request.train)
         if len(request.train) == 1:
-            raise DataError(f"'{cls.name}' cannot learn from a single record")
+            raise DataError(f"'{cls.spec.name}' cannot learn from a single record")
         baseline = cls(settings, request.train.n_codes, request.seed)
         baseline.to(resolve_device(request.device))
         baseline.prepare(request.train)
-        _Run(baseline, request).to_the_end()
+        batch_size = min(settings.batch_size, len(request.train))
+        plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
+        run = TrainingRun(
+            _BaselineLearner(baseline), request.train, plan, request.seed, request.hooks, request.checkpoint
+        )
+        baseline.curve = run.to_the_end()
         baseline.network.eval()
         return baseline
 
@@ -98,9 +105,6 @@ class Baseline(Generator):
         self.network.to(device)
 
     # --- sampling ---
-
-    def steps_of(self, request: SampleRequest) -> int:
-        return self.calls if request.steps is None else request.steps
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.network.eval()
@@ -129,8 +133,8 @@ class Baseline(Generator):
         while found < n:
             if drawn >= SURE and found * RAREST < drawn:
                 raise ConditionError(
-                    f"'{self.name}' can only throw away records that do not satisfy the condition, and of {drawn:,} "
-                    f"drawn {found:,} did: it is too rare for this generator; a 'd3pm' model meets it exactly"
+                    f"'{self.spec.name}' can only throw away records that do not satisfy the condition, and of "
+                    f"{drawn:,} drawn {found:,} did: it is too rare for this generator; a 'd3pm' model meets it exactly"
                 )
             needed = n if found == 0 else math.ceil((n - found) * drawn / found)  # at the rate so far
             rows = min(max(needed, FEWEST_DRAWN), CHUNK)
@@ -143,7 +147,7 @@ class Baseline(Generator):
 
     def state(self) -> State:
         config = {
-            "generator": self.name,
+            "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.settings.model_dump(),
             "n_codes": self.n_codes,
@@ -155,9 +159,8 @@ class Baseline(Generator):
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        if state.config.get("generator") != cls.name or state.config.get("version") != STATE_VERSION:
-            raise StateError(f"this is not the state of a '{cls.name}' generator, version {STATE_VERSION}")
-        baseline = cls(cls.Settings(**state.config["settings"]), int(state.config["n_codes"]))
+        cls.require_own(state, STATE_VERSION)
+        baseline = cls(cls.settings_of(state.config["settings"]), int(state.config["n_codes"]))
         own = baseline.network.state_dict().items()
         unsaved = {name: value for name, value in own if name.startswith(cls.training_only)}
         try:
@@ -169,88 +172,34 @@ class Baseline(Generator):
         return baseline
 
 
-class _Run:
-    """One training run of a baseline: the order of an epoch depends on (seed, epoch), all else is in the checkpoint."""
+class _BaselineLearner(Learner):
+    """A baseline in training."""
 
-    def __init__(self, baseline: Baseline, request: FitRequest) -> None:
-        self.baseline, self.train, self.seed, self.hooks = baseline, request.train, request.seed, request.hooks
-        self.settings = baseline.settings
+    advice = ": try a lower learning_rate"
+
+    def __init__(self, baseline: Baseline) -> None:
+        self.baseline, self.device = baseline, baseline.device
         self.optimisers = baseline.optimisers()
         self.weights = {name: weight for name, weight in baseline.network.named_parameters() if weight.requires_grad}
-        self.average: dict[str, Tensor] = {}
-        if self.settings.ema_decay is not None:
-            self.average = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.generator = torch.Generator(baseline.device).manual_seed(request.seed)
-        self.batch_size = min(self.settings.batch_size, len(request.train))
-        self.per_epoch = len(request.train) // self.batch_size
-        self.total = self.per_epoch * self.settings.epochs
-        self.step, self.loss = 0, math.nan
-        if request.checkpoint is not None:
-            self._resume(request.checkpoint)
 
-    def to_the_end(self) -> None:
-        """Train; afterwards the network holds the averaged weights, if there are any."""
-        while self.step < self.total:
-            for rows in self._remaining_batches():
-                self._one_step(self.train.take(rows))
-                self._tell_and_save()
-        with torch.no_grad():
-            for name, average in self.average.items():
-                self.weights[name].copy_(average)
-
-    def _remaining_batches(self) -> Iterator[np.ndarray]:
-        epoch, done = divmod(self.step, self.per_epoch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.train))
-        for batch in range(done, self.per_epoch):
-            yield order[batch * self.batch_size : (batch + 1) * self.batch_size]
-
-    def _one_step(self, batch: Records) -> None:
+    def step(self, batch: Records, run: TrainingRun) -> float:
         self.baseline.network.train()
-        x = torch.from_numpy(batch.to_dense()).to(self.baseline.device)
-        with precision(self.baseline.device), seeded(self.seed, self.step):
-            loss = self.baseline.train_step(x, self.optimisers, self.step, self.total, self.generator)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the loss is {loss} at step {self.step}: try a lower learning_rate")
-        self.step += 1
-        self.loss = loss if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * loss
-        if self.settings.ema_decay is not None:
-            decay = min(self.settings.ema_decay, self.step / (self.step + 10))
-            with torch.no_grad():
-                torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
+        x = torch.from_numpy(batch.to_dense()).to(self.device)
+        with precision(self.device), seeded(run.seed, run.step):
+            return self.baseline.train_step(x, self.optimisers, run.step, run.total, run.generator)
 
-    def _tell_and_save(self) -> None:
-        ended = self.step % self.per_epoch == 0
-        if ended:
-            self.baseline.curve.append({"epoch": self.step // self.per_epoch, "loss": self.loss})
-        if self.hooks.on_progress is not None:
-            epoch = (self.step - 1) // self.per_epoch + 1
-            self.hooks.on_progress(Progress(self.step, self.total, epoch, self.loss, None))
-        stop = self.hooks.should_stop is not None and self.hooks.should_stop()
-        every = self.settings.checkpoint_every
-        due = ended or (every is not None and self.step % every == 0)
-        if self.hooks.on_checkpoint is not None and (due or stop):
-            self.hooks.on_checkpoint(self._checkpoint())
-        if stop:
-            raise TrainingStopped(f"stopped at the caller's request after step {self.step}")
+    def end_epoch(self, epoch: int, run: TrainingRun) -> None:
+        run.curve.append({"epoch": epoch, "loss": run.loss})
 
-    def _checkpoint(self) -> Checkpoint:
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= flat("network", self.baseline.network.state_dict()) | flat("average", self.average)
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = flat("network", self.baseline.network.state_dict())
         for name, optimiser in self.optimisers.items():
             tensors |= flat(f"optimiser/{name}", optimiser_tensors(optimiser))
-        curve = list(self.baseline.curve)
-        return Checkpoint(tensors, {"step": self.step, "loss": self.loss, "seed": self.seed, "curve": curve})
+        return tensors
 
-    def _resume(self, checkpoint: Checkpoint) -> None:
-        checkpoint.require_seed(self.seed)
-        network, average = checkpoint.part("network"), checkpoint.part("average")
+    def load(self, checkpoint: Checkpoint) -> None:
+        network = checkpoint.under("network")
         require_same_network(network, self.baseline.network.state_dict())
-        require_same_network(average, self.average)
         self.baseline.network.load_state_dict(network)
-        # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
-        self.average = {name: average[name].to(self.baseline.device).clone() for name in self.average}
         for name, optimiser in self.optimisers.items():
-            load_optimiser(optimiser, checkpoint.part(f"optimiser/{name}"))
-        self.generator.set_state(checkpoint.tensors["generator"])
-        self.step, self.loss = checkpoint.values["step"], checkpoint.values["loss"]
-        self.baseline.curve = list(checkpoint.values["curve"])
+            load_optimiser(optimiser, checkpoint.under(f"optimiser/{name}"))

@@ -6,9 +6,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ehr.generators.baselines import EHRDiffConfig
+from ehr.generators.ehrdiff import EHRDIFF, EHRDiffConfig
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
-from worker.engine.generators.baselines.parts import TimeEmbedding, descend
+from worker.engine.generators.baselines.networks import TimeEmbedding, gradient_step
 
 
 class TimedBlock(nn.Module):
@@ -43,8 +43,7 @@ class TimedMLP(nn.Module):
 class EHRDiff(HeunBaseline):
     """63 network calls for each record as published."""
 
-    name = "ehrdiff"
-    Settings = EHRDiffConfig
+    spec = EHRDIFF
 
     def build(self) -> nn.Module:
         self.edm = EDM(self.settings.sigma_data, self.settings.sigma_min, self.settings.sigma_max)
@@ -63,7 +62,7 @@ class EHRDiff(HeunBaseline):
         else:
             factor = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup)))
         loss = self.edm.loss(self.network, x, generator)
-        return descend(optimisers["denoiser"], loss, self.settings.learning_rate * factor)
+        return gradient_step(optimisers["denoiser"], loss, self.settings.learning_rate * factor)
 
     def draw(self, rows: int, generator: torch.Generator, steps: int | None) -> Tensor:
         x = self.edm.sample(self.network, (rows, self.n_codes), self.heun_steps(steps), generator)

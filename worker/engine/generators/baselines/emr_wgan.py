@@ -3,15 +3,14 @@
 import torch
 from torch import nn
 
-from ehr.generators.baselines import EmrWganConfig
+from ehr.generators.emr_wgan import EMR_WGAN, EmrWganConfig
 from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan, start_as_tensorflow
 
 
 class EmrWgan(Wgan):
     """Noise through residual layers with batch norm; a critic of residual layers with layer norm."""
 
-    name = "emr-wgan"
-    Settings = EmrWganConfig
+    spec = EMR_WGAN
     settings: EmrWganConfig
 
     def build(self) -> Adversaries:

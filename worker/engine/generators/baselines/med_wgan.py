@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ehr.generators.baselines import MedWganConfig
+from ehr.generators.med_wgan import MED_WGAN, MedWganConfig
 from worker.engine.generators.baselines.wgan import (
     NORM_MOMENTUM,
     Adversaries,
@@ -58,8 +58,7 @@ class MeanCritic(nn.Module):
 class MedWgan(Wgan):
     """First the autoencoder is trained alone; then the GAN, whose generator's steps also tune the decoder."""
 
-    name = "med-wgan"
-    Settings = MedWganConfig
+    spec = MED_WGAN
     settings: MedWganConfig
     network: MedNetworks
     training_only = ("critic.", "encoder.")

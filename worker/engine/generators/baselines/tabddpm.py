@@ -10,10 +10,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ehr.generators.baselines import TabDDPMConfig
+from ehr.generators.tabddpm import TABDDPM
 from worker.engine import schedules
 from worker.engine.generators.baselines.base import Baseline
-from worker.engine.generators.baselines.parts import ProjectedMLP, descend
+from worker.engine.generators.baselines.networks import ProjectedMLP, gradient_step
 from worker.engine.generators.protocol import SampleRequest
 from worker.engine.losses import elbo_terms
 from worker.engine.noise import Noise, UniformNoise
@@ -33,8 +33,7 @@ class TwoClassMLP(ProjectedMLP):
 class TabDDPM(Baseline):
     """T network calls for each record; fewer stride through the same times."""
 
-    name = "tabddpm"
-    Settings = TabDDPMConfig
+    spec = TABDDPM
 
     def build(self) -> nn.Module:
         # The authors' schedule is the squared cosine itself; ours is its root.
@@ -57,7 +56,9 @@ class TabDDPM(Baseline):
         t = torch.randint(1, timesteps + 1, (len(x),), generator=generator, device=x.device)
         x_t = self.noise.q_sample(x, t, generator)
         l_t, _ = elbo_terms(self.network(x_t, t), self.noise, x, x_t, t)
-        return descend(optimisers["denoiser"], timesteps * l_t.mean(), self.settings.learning_rate * (1 - step / total))
+        return gradient_step(
+            optimisers["denoiser"], timesteps * l_t.mean(), self.settings.learning_rate * (1 - step / total)
+        )
 
     def steps_of(self, request: SampleRequest) -> int:
         return cast(int, self.settings.timesteps) if request.steps is None else request.steps

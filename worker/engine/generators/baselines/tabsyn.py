@@ -13,13 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ehr.errors import DataError
-from ehr.generators.baselines import TabSynConfig
+from ehr.generators.tabsyn import TABSYN, TabSynConfig
 from ehr.records import Records
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
-from worker.engine.generators.baselines.parts import ProjectedMLP, descend
+from worker.engine.generators.baselines.networks import ProjectedMLP, gradient_step
 from worker.engine.generators.protocol import FitRequest
 
-MOST_CODES = 200
 SIGMA_DATA = 0.5
 ENCODED_AT_ONCE = 1024
 
@@ -90,8 +89,7 @@ class TabSynNetwork(nn.Module):
 class TabSyn(HeunBaseline):
     """99 network calls for each record as published."""
 
-    name = "tabsyn"
-    Settings = TabSynConfig
+    spec = TABSYN
     network: TabSynNetwork
     training_only = ("whole", "states", "codes", "mean.", "log_variance.")  # the encoders and the tokens they read
 
@@ -106,9 +104,10 @@ class TabSyn(HeunBaseline):
         return made
 
     def prepare(self, train: Records) -> None:
-        if train.n_codes > MOST_CODES:
+        most = self.spec.most_codes
+        if most is not None and train.n_codes > most:
             raise DataError(
-                f"'tabsyn' takes at most {MOST_CODES} codes, not {train.n_codes:,}: its autoencoder has a token for "
+                f"'tabsyn' takes at most {most} codes, not {train.n_codes:,}: its autoencoder has a token for "
                 "each code and does not learn sparse records with more; keep the most common codes (about 100)"
             )
         self.train = train
@@ -129,14 +128,14 @@ class TabSyn(HeunBaseline):
         if step < border:
             done = step / border
             loss = self._autoencoder_loss(x, done, generator)
-            return descend(optimisers["autoencoder"], loss, self.settings.learning_rate * (1 - done))
+            return gradient_step(optimisers["autoencoder"], loss, self.settings.learning_rate * (1 - done))
         if self.encoded is None:
             self.encoded = self._encode()
         done = (step - border) / (total - border)
         # from the whole table of latents and not those of x: the encoder costs more than the denoiser
         rows = torch.randint(len(self.encoded), (len(x),), generator=generator, device=self.device)
         loss = self.edm.loss(self.network.denoiser, self.encoded[rows], generator)
-        return descend(optimisers["denoiser"], loss, self.settings.learning_rate * (1 - done))
+        return gradient_step(optimisers["denoiser"], loss, self.settings.learning_rate * (1 - done))
 
     def _autoencoder_loss(self, x: Tensor, done: float, generator: torch.Generator) -> Tensor:
         """The error of the codes and, ever less of it, the KL of the latents to a standard normal; means of both."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ehr.errors import ConfigError
-from ehr.generators.baselines import WganConfig
+from ehr.generators.baseline import WganConfig
 from worker.engine.generators.baselines.base import Baseline
 from worker.engine.generators.protocol import SampleRequest
 
@@ -51,7 +51,7 @@ class Wgan(Baseline):
 
     def steps_of(self, request: SampleRequest) -> int:
         if request.steps not in (None, 1):
-            raise ConfigError(f"'{self.name}' makes one network call for a record, not {request.steps}")
+            raise ConfigError(f"'{self.spec.name}' makes one network call for a record, not {request.steps}")
         return 1
 
     def train_step(

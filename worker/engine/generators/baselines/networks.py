@@ -1,4 +1,4 @@
-"""Pieces that more than one of the diffusion baselines is made of."""
+"""Networks and the gradient step that more than one of the diffusion baselines has."""
 
 import math
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class ProjectedMLP(nn.Module):
         super().__init__()
         self.project = nn.Linear(size, width)
         self.time = TimeEmbedding(width, width)
-        hidden = [part for pair in pairwise((width, *layers)) for part in (nn.Linear(*pair), activation())]
+        hidden = [layer for pair in pairwise((width, *layers)) for layer in (nn.Linear(*pair), activation())]
         self.mlp = nn.Sequential(*hidden, nn.Linear(layers[-1], size))
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class ProjectedMLP(nn.Module):
         return out
 
 
-def descend(optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> float:
+def gradient_step(optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> float:
     """One step down the gradient at this learning rate; the loss."""
     for group in optimiser.param_groups:
         group["lr"] = rate

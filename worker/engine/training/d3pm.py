@@ -1,0 +1,207 @@
+"""How d3pm learns: its objective, AdamW, its learning rates, and early stopping on held-out records."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ehr.errors import DataError
+from ehr.generators.d3pm import TrainingConfig
+from ehr.records import Records
+from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
+from worker.engine.contexts import Contexts
+from worker.engine.denoisers import Denoiser
+from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
+from worker.engine.noise import Noise
+from worker.engine.training.devices import precision, seeded
+from worker.engine.training.loop import Learner, Plan, TrainingRun
+from worker.engine.training.processes import Processes
+
+SETTLE_RATE = 0.05  # of the learning rate
+SIZE_SHARE = 0.3  # of a batch's records, from which the number of codes is learned
+TIME_SAMPLERS: dict[str, type[TimeSampler]] = {"importance": ImportanceTimes, "power": PowerTimes}
+
+
+class Objective(nn.Module):
+    """What a step makes smaller; one module, so that several processes see one forward call."""
+
+    def __init__(self, denoiser: Denoiser, noise: Noise, auxiliary_weight: float) -> None:
+        super().__init__()
+        self.denoiser, self.noise, self.auxiliary_weight = denoiser, noise, auxiliary_weight
+
+    def forward(
+        self, x_start: Tensor, x_t: Tensor, t: Tensor, contexts: Contexts | None, shown: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(L_t, the objective at t, (B,) each; the mean loss of the contexts), nats.
+
+        What a record's other codes are is asked for the first `shown` contexts, how many they are for all of them.
+        """
+        size = x_start.sum(1)
+        if contexts is None:
+            return *elbo_terms(self.denoiser(x_t, t, size), self.noise, x_start, x_t, t, self.auxiliary_weight), None
+        some, rows = contexts.share(slice(shown)), len(x_start)
+        logits = self.denoiser(  # in one call: another would cost as much as many more records
+            torch.cat([x_t, some.x_known]),
+            torch.cat([t, some.times(self.noise.timesteps)]),
+            torch.cat([size, some.size]),
+        )
+        l_t, objective = elbo_terms(logits[:rows], self.noise, x_start, x_t, t, self.auxiliary_weight)
+        beside = some.loss(logits[rows:]).sum() / rows
+        size_log_p = self.denoiser.size_log_probability(contexts.x_known)
+        return l_t, objective, beside if size_log_p is None else beside + contexts.size_loss(size_log_p).mean()
+
+
+class D3PMLearner(Learner):
+    """A denoiser in training. Where there are held-out records, the averaged weights that suit them best are kept."""
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        noise: Noise,
+        config: TrainingConfig,
+        device: torch.device,
+        holdout: Records | None = None,
+    ) -> None:
+        self.denoiser, self.config, self.device = denoiser.to(device), config, device
+        self.noise, self.holdout = noise.to(device), holdout
+        self.weights = dict(denoiser.named_parameters())
+        self.best = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.optimiser = torch.optim.AdamW(
+            _decay_groups(self.weights, config),
+            lr=config.learning_rate,
+            betas=(0.9, config.second_moment_decay),
+            fused=True,
+        )
+        self.times = TIME_SAMPLERS[config.time_sampling](noise.timesteps)
+        self.processes = Processes.current()
+        self.objective = self.processes.together(Objective(denoiser, self.noise, config.auxiliary_weight))
+        self.advice = (
+            f" with learning rate {config.learning_rate}: "
+            "try a lower learning_rate, more warmup_steps or a smaller gradient_clip"
+        )
+
+    def plan(self, records: int) -> Plan:
+        """How the run is divided, with this many training records."""
+        config, world = self.config, self.processes.world
+        automatic = max(min(512, records // 50), 64) // world * world
+        batch_size = min(automatic if config.batch_size is None else config.batch_size, records)
+        settle_epochs = round(config.settle_share * config.epochs)
+        if batch_size % world:
+            raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {world} processes")
+        return Plan(config.epochs, batch_size, config.ema_decay, config.checkpoint_every, settle_epochs)
+
+    # --- a step ---
+
+    def step(self, batch: Records, run: TrainingRun) -> float:
+        self.denoiser.train(run.step < run.settle_at)  # settling is training without dropout
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.config, run)
+        x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
+        t, probability = self.times.draw(len(batch), run.generator)
+        x_t = self.noise.q_sample(x_start, t, run.generator)
+        contexts = self._draw_contexts(x_start, run.generator)
+        mine = self.processes.own_rows
+        # dropout draws from torch's global generator
+        with precision(self.device), seeded(run.seed, run.step, self.processes.rank):
+            l_t, objective, context_loss = self.objective(
+                x_start[mine],
+                x_t[mine],
+                t[mine],
+                None if contexts is None else contexts.share(mine),
+                round(self.config.context_share * len(batch) / self.processes.world),
+            )
+        loss = (objective / probability[mine]).mean()
+        if context_loss is not None:
+            loss = loss + context_loss
+        self._descend(loss)
+        # of all processes, so that their time samplers stay the same
+        self.times.update(self.processes.gather(t[mine]), self.processes.gather(l_t))
+        return float((l_t / probability[mine]).mean().detach())
+
+    def _draw_contexts(self, x_start: Tensor, generator: torch.Generator) -> Contexts | None:
+        """Some records of the batch once more, as a condition shows them; the same number for every process."""
+        if not self.noise.reveals:
+            return None
+        world = self.processes.world
+        rows = round(max(self.config.context_share, SIZE_SHARE) * len(x_start) / world) * world
+        return Contexts.draw(x_start[:rows], generator)
+
+    def _descend(self, loss: Tensor) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        if self.config.gradient_clip is not None:
+            nn.utils.clip_grad_norm_(self.weights.values(), self.config.gradient_clip)
+        self.optimiser.step()
+
+    # --- held-out records ---
+
+    def end_epoch(self, epoch: int, run: TrainingRun) -> None:
+        due = epoch == self.config.epochs or epoch % self.config.evaluate_every == 0
+        if self.holdout is None or not due:
+            return
+        value = self._held_out(self.holdout, run)
+        if value < min((point["held_out"] for point in run.curve), default=math.inf):
+            self.best = {name: weight.clone() for name, weight in run.average.items()}
+        run.curve.append({"epoch": epoch, "loss": run.loss, "held_out": value})
+
+    def _held_out(self, holdout: Records, run: TrainingRun) -> float:
+        """Held-out ELBO of the averaged weights, always with the same draws, so that epochs compare."""
+        current = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.load_weights(run.average)
+        sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
+        generator = torch.Generator(self.device).manual_seed(run.seed)
+        with precision(self.device):
+            elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
+        self.load_weights(current)
+        return self.processes.agreed(elbo.value, self.device)
+
+    def gives_up(self, run: TrainingRun) -> bool:
+        if self.config.patience is None or not run.curve:
+            return False
+        best = min(run.curve, key=lambda point: point["held_out"])
+        over = run.curve[-1]["epoch"] - best["epoch"] >= self.config.patience
+        if over:
+            self.load_weights(self.best)
+        return over
+
+    def finish(self, run: TrainingRun) -> None:
+        self.load_weights(run.average if self.holdout is None else self.best)
+
+    # --- checkpoints ---
+
+    def tensors(self) -> dict[str, Tensor]:
+        tensors = flat("weights", self.weights) | flat("best", self.best)
+        return tensors | flat("optimiser", optimiser_tensors(self.optimiser)) | flat("times", self.times.state())
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        weights, best = checkpoint.under("weights"), checkpoint.under("best")
+        require_same_network(weights, self.weights)
+        self.load_weights(weights)
+        self.best = {name: best[name].to(self.device).clone() for name in self.weights}
+        load_optimiser(self.optimiser, checkpoint.under("optimiser"))
+        self.times.load(checkpoint.under("times"))
+
+
+def learning_rate(config: TrainingConfig, run: TrainingRun) -> float:
+    """Of the step to come."""
+    if run.step >= run.settle_at:
+        factor = SETTLE_RATE * (run.total - run.step) / (run.total - run.settle_at)
+    elif config.schedule == "exponential":
+        factor = config.decay_per_epoch ** (run.step // run.per_epoch)
+    else:
+        warmup = min(config.warmup_steps, run.total // 10)
+        cosine = 0.5 * (1 + math.cos(math.pi * run.step / run.settle_at))
+        factor = cosine * min(1.0, (run.step + 1) / max(warmup, 1))
+    return config.learning_rate * factor
+
+
+def _decay_groups(weights: dict[str, nn.Parameter], config: TrainingConfig) -> list[dict[str, Any]]:
+    """Weight decay for matrices, its own for the pairwise table, none for biases and norms."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, weight in weights.items():
+        pairwise = name.startswith("pairwise")
+        decay = config.pairwise_decay if pairwise else config.weight_decay if weight.ndim > 1 else 0.0
+        groups.setdefault(decay, []).append(weight)
+    return [{"params": params, "weight_decay": decay} for decay, params in groups.items()]
