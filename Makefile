@@ -16,6 +16,8 @@ $(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt requirem
 	@# first: a service of an older version would take the client's ehr-d3pm script with it when pip replaces it
 	@$(PIP) uninstall --quiet --yes ehr-d3pm
 	$(PIP) install --no-deps --no-build-isolation -e ./client -e .
+	@# what a build leaves beside the sources would be found before what is installed, however old
+	@rm -rf *.egg-info client/*.egg-info
 	$(PIP) check
 	touch $@
 

@@ -64,7 +64,7 @@ class Services:
 
     def facts_of(self, model: Model) -> ModelFacts:
         """The codes a model knows, and how many network calls it can make."""
-        return self._facts(model.prefix, model.manifest_hash)
+        return self._facts(model.prefix, model.manifest_hash, model.generator)
 
     def training_index_of(self, model: Model) -> TrainingIndex | None:
         """The records a model learned from, by code; None if they are gone."""
@@ -98,9 +98,9 @@ class Services:
         self.broker.close()
         self.database.close()
 
-    def _load_facts(self, prefix: str, manifest_hash: str) -> ModelFacts:
+    def _load_facts(self, prefix: str, manifest_hash: str, generator: str) -> ModelFacts:
         manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
-        calls = generator_spec(str(manifest.config.get("generator"))).most_calls(manifest.config.get("settings", {}))
+        calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
         return ModelFacts(vocabulary_in(manifest), calls)
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:

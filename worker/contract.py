@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ehr.codes.rollups import ROLLUPS
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.formats.read import AUTO, READERS
+from ehr.generators import DEFAULT_GENERATOR
 
 TASKS = {
     "ingest": "ehr_d3pm.ingest",
@@ -95,7 +96,7 @@ class TrainPayload(Payload):
     model_id: str
     name: str = Name
     dataset_id: str
-    generator: str = Field("d3pm", max_length=40)
+    generator: str = Field(DEFAULT_GENERATOR, max_length=40)
     preset: str | None = Field(None, max_length=40, description="settings to start from; None is `auto`")
     settings: dict[str, Any] = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: int = Field(0, ge=0, lt=2**63)

@@ -72,16 +72,17 @@ def _spread(points: list[PrevalencePoint]) -> list[PrevalencePoint]:
 
 
 def utility(report: Report) -> Iterator[Picture]:
-    """AUROC and AUPRC of both classifiers for each label."""
-    for name, title in (("auroc", "ROC"), ("auprc", "precision-recall")):
-        found = [metric for metric in report.utility.metrics.values() if metric.name == name]
+    """Each metric of both classifiers, for each label."""
+    metrics = report.utility.metrics.values()
+    for name in dict.fromkeys(metric.name for metric in metrics):
+        found = [metric for metric in metrics if metric.name == name]
         rows = _marked([(each.label or "", each.figures) for each in found], {"real": "real", "value": "synthetic"})
         if rows:
-            low = 0.5 if name == "auroc" and all(mark.low >= 0.5 for _, marks in rows for mark in marks) else 0.0
-            lead = f"Area under the {title} curve"
-            drawing = svg.intervals(rows, f"{lead} by disease", f"area under the {title} curve", low, 1.0)
+            low = 0.5 if all(mark.low >= 0.5 for _, marks in rows for mark in marks) else 0.0
+            lead = found[0].title or name
+            drawing = svg.intervals(rows, f"{lead}, by disease", lead, low, 1.0)
             legend = {"real": "trained on real", "synthetic": "on synthetic"}
-            yield Picture(drawing, lead, " on real test records.", legend, dots=True)
+            yield Picture(drawing, lead, ", on real test records.", legend, dots=True)
 
 
 def attacks(family: FamilyReport) -> Iterator[Picture]:

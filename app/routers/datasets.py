@@ -86,9 +86,8 @@ def list_dataset_codes(
     dataset_id: str,
     services: Services_,
     identity: Reader,
-    search: Annotated[str | None, Query(max_length=200, description="part of a code, upper or lower case")] = None,
-    text: Annotated[
-        str | None, Query(max_length=200, description="words that all occur in the code or its description")
+    search: Annotated[
+        str | None, Query(max_length=200, description="words that all occur in a code or in what it means")
     ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -97,15 +96,13 @@ def list_dataset_codes(
     with services.database.read_scope() as session:
         dataset = DatasetRepository(session).get(identity.owner, dataset_id)
     known = services.codes_of(dataset)
-    wanted, words = (search or "").casefold(), (text or "").casefold().split()
+    words = (search or "").casefold().split()
     first = _position(cursor)
     items: list[CodeAnswer] = []
     for position in range(first, len(known.codes)):
         if len(items) == limit:
             return PageAnswer(items=items, next_cursor=str(position))
         code = known.codes[position]
-        if wanted not in code.casefold():
-            continue
         meaning = description(code)
         if all(word in f"{code} {meaning or ''}".casefold() for word in words):
             items.append(CodeAnswer(code=code, records=known.counts[position], description=meaning))

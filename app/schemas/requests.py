@@ -1,13 +1,13 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticKnownError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
-from ehr.generators import generator_names, preset_names
+from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
 from worker.contract import FormatName, RollupName, check_method
 
 # How conditions are met: `auto` leaves the choice to the service.
@@ -16,30 +16,22 @@ MethodName = Literal["auto", "exact", "langevin", "rejection"]
 Id = Annotated[str, Field(max_length=64)]
 
 
-def _known_generator(name: object) -> object:
-    if name not in generator_names():
-        *others, last = map(repr, generator_names())
-        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
-    return name
+# Names are asked for when they are needed: a generator that is added is accepted, and in the schema.
+def _among(what: str, names: Callable[[], Sequence[str]]) -> AfterValidator:
+    def known(name: str) -> str:
+        if name not in names():
+            raise ValueError(f"unknown {what}; known: {', '.join(map(repr, names()))}")
+        return name
+
+    return AfterValidator(known)
 
 
-def _known_preset(name: str) -> str:
-    if name not in preset_names():
-        raise ValueError(f"unknown preset; known: {', '.join(repr(known) for known in preset_names())}")
-    return name
+def _enum(names: Callable[[], Sequence[str]]) -> Any:
+    return Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
 
 
-# Asked for when they are needed: whatever the tuple of generators holds is accepted and appears in the schema.
-GeneratorName = Annotated[
-    str,
-    BeforeValidator(_known_generator),
-    Field(json_schema_extra=lambda schema: schema.update(enum=list(generator_names()))),
-]
-Preset = Annotated[
-    str,
-    AfterValidator(_known_preset),
-    Field(json_schema_extra=lambda schema: schema.update(enum=list(preset_names()))),
-]
+GeneratorName = Annotated[str, _among("generator", generator_names), _enum(generator_names)]
+Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
 class Request(BaseModel):
@@ -66,7 +58,7 @@ class TrainRequest(Request):
     dataset_id: Id = Field(description="of a finished ingestion")
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
     generator: GeneratorName = Field(
-        "d3pm",
+        DEFAULT_GENERATOR,
         description="`independent` ignores how codes occur together: a yardstick; the others are published generators"
         " to compare with",
     )

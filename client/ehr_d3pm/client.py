@@ -101,12 +101,10 @@ class Client:
     def dataset(self, dataset_id: str) -> Json:
         return self._get(f"/datasets/{dataset_id}")
 
-    def codes(
-        self, dataset_id: str, search: str | None = None, limit: int | None = None, *, text: str | None = None
-    ) -> Iterator[Json]:
-        """The vocabulary of a dataset with the counts that may be shown. `search` is part of a code, `text` are
-        words that all occur in a code or its description."""
-        return self._http.pages(f"/datasets/{dataset_id}/codes", {"search": search, "text": text}, limit)
+    def codes(self, dataset_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
+        """The vocabulary of a dataset with the counts that may be shown: all of it, or what has all words of `search`
+        in the code or in what it means."""
+        return self._http.pages(f"/datasets/{dataset_id}/codes", {"search": search}, limit)
 
     def labs(self, dataset_id: str) -> list[Json]:
         """The labs of a dataset that became deciles, with their cut points."""

@@ -12,6 +12,7 @@ from ehr.generators.tabsyn import TABSYN
 
 __all__ = [
     "CHUNK",
+    "DEFAULT_GENERATOR",
     "GENERATORS",
     "GeneratorSpec",
     "ResolvedSettings",
@@ -33,6 +34,9 @@ GENERATORS: tuple[GeneratorSpec, ...] = (
     EHRDIFF,
     TABSYN,
 )
+
+
+DEFAULT_GENERATOR = GENERATORS[0].name
 
 
 def generator_names() -> tuple[str, ...]:

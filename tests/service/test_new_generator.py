@@ -87,7 +87,7 @@ def test_its_settings_are_checked_and_its_name_is_offered(stand: Stand, caller: 
         ({"settings": {"times": 3}}, "times: Input should be less than or equal to 2"),
         ({"settings": {"tims": 1}}, "tims: Extra inputs"),
         ({"preset": "fast"}, "leave it out"),
-        ({"generator": "stranger"}, "'tabsyn' or 'newcomer'"),
+        ({"generator": "stranger"}, "'tabsyn', 'newcomer'"),
     ):
         answer = caller.http.post("/train", json=request | changes)
         assert answer.status_code == 422 and words in answer.text

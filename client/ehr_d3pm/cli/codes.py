@@ -17,7 +17,7 @@ def codes(
     """Search the codes that conditions and targets can ask for."""
     with client_of(context) as client:
         dataset = client.model(thing)["dataset_id"] if thing.startswith("mdl_") else thing
-        found = list(client.codes(dataset, text=text, limit=limit))
+        found = list(client.codes(dataset, text, limit))
     if as_json:
         print_json(found)
         return

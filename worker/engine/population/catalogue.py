@@ -46,8 +46,8 @@ class Code(NamedTuple):
     sexes: str = "FM"
 
 
-class Condition(NamedTuple):
-    """A latent condition: per cent by age in people without the others, and odds ratios for earlier conditions."""
+class Trait(NamedTuple):
+    """A latent trait or disease: per cent by age in people without the others, and odds ratios for earlier ones."""
 
     name: str
     women: ByAge
@@ -61,57 +61,57 @@ NEVER: ByAge = (0, 0, 0, 0, 0, 0)
 # (the tables are laid out by hand: a formatter would put every number on a line of its own)
 
 # Conditions combine freely. Each looks only at those above it, so that the joint distribution is a product.
-CONDITIONS: tuple[Condition, ...] = (
-    Condition("smoking", (0.5, 12, 14, 14, 9, 4), (0.6, 17, 19, 18, 11, 5), {}),
-    Condition("substance use", (0.3, 3, 3, 2, 0.8, 0.2), (0.4, 5, 5, 4, 1.5, 0.4), {"smoking": 4}),
-    Condition("metabolic", (1, 6, 18, 38, 55, 58), (1, 8, 24, 43, 55, 52), {"smoking": 1.2}),
-    Condition("diabetes", (0.1, 0.8, 2.5, 5, 7, 6), (0.1, 0.8, 3, 6.5, 9, 8), {"metabolic": 5}),
-    Condition("coronary", (0, 0.1, 0.5, 1.8, 5, 9), (0, 0.2, 1.2, 4.5, 10, 14),
+CONDITIONS: tuple[Trait, ...] = (
+    Trait("smoking", (0.5, 12, 14, 14, 9, 4), (0.6, 17, 19, 18, 11, 5), {}),
+    Trait("substance use", (0.3, 3, 3, 2, 0.8, 0.2), (0.4, 5, 5, 4, 1.5, 0.4), {"smoking": 4}),
+    Trait("metabolic", (1, 6, 18, 38, 55, 58), (1, 8, 24, 43, 55, 52), {"smoking": 1.2}),
+    Trait("diabetes", (0.1, 0.8, 2.5, 5, 7, 6), (0.1, 0.8, 3, 6.5, 9, 8), {"metabolic": 5}),
+    Trait("coronary", (0, 0.1, 0.5, 1.8, 5, 9), (0, 0.2, 1.2, 4.5, 10, 14),
               {"smoking": 2.2, "metabolic": 3, "diabetes": 1.9}),
-    Condition("heart failure", (0, 0.1, 0.3, 1.0, 3.5, 12), (0, 0.1, 0.5, 1.6, 4.5, 12),
+    Trait("heart failure", (0, 0.1, 0.3, 1.0, 3.5, 12), (0, 0.1, 0.5, 1.6, 4.5, 12),
               {"metabolic": 1.8, "diabetes": 1.6, "coronary": 3.5}),
-    Condition("renal", (0.1, 0.2, 0.6, 1.5, 4.5, 11), (0.1, 0.2, 0.6, 1.7, 5, 12),
+    Trait("renal", (0.1, 0.2, 0.6, 1.5, 4.5, 11), (0.1, 0.2, 0.6, 1.7, 5, 12),
               {"metabolic": 1.9, "diabetes": 3, "heart failure": 2.6}),
-    Condition("lung", (0, 0.2, 1.0, 2.8, 5, 5), (0, 0.2, 1.0, 2.8, 5.5, 6.5),
+    Trait("lung", (0, 0.2, 1.0, 2.8, 5, 5), (0, 0.2, 1.0, 2.8, 5.5, 6.5),
               {"smoking": 7, "heart failure": 1.7}),
-    Condition("atopy", (12, 9, 8, 7, 5, 3), (15, 7, 5, 4, 3, 2), {"lung": 1.5}),
-    Condition("mental health", (5, 17, 17, 16, 11, 9), (5, 10, 10, 9, 6, 6),
+    Trait("atopy", (12, 9, 8, 7, 5, 3), (15, 7, 5, 4, 3, 2), {"lung": 1.5}),
+    Trait("mental health", (5, 17, 17, 16, 11, 9), (5, 10, 10, 9, 6, 6),
               {"smoking": 1.7, "substance use": 3.5, "diabetes": 1.3, "lung": 1.5}),
-    Condition("musculoskeletal", (1, 6, 13, 22, 29, 31), (1, 6, 12, 18, 21, 22),
+    Trait("musculoskeletal", (1, 6, 13, 22, 29, 31), (1, 6, 12, 18, 21, 22),
               {"metabolic": 1.4, "mental health": 1.6}),
-    Condition("dementia", (0, 0, 0, 0.3, 2.5, 15), (0, 0, 0, 0.3, 2.2, 12), {"diabetes": 1.3}),
+    Trait("dementia", (0, 0, 0, 0.3, 2.5, 15), (0, 0, 0, 0.3, 2.2, 12), {"diabetes": 1.3}),
 )
 
 # Constellations exclude each other: a record has one at most, which keeps the number of states small.
 # Their odds say which of the conditions above come with them.
-CONSTELLATIONS: tuple[Condition, ...] = (
-    Condition("pregnancy", (0, 14, 4.5, 0, 0, 0), NEVER, {"metabolic": 0.5, "musculoskeletal": 0.7}),
-    Condition("breast cancer", (0, 0.1, 0.9, 2.2, 3.2, 3.0), NEVER, {}),
-    Condition("prostate cancer", NEVER, (0, 0, 0.05, 1.6, 5.0, 6.5), {}),
-    Condition("lung cancer", (0, 0, 0.05, 0.5, 1.0, 0.8), (0, 0, 0.05, 0.6, 1.4, 1.2), {"smoking": 5, "lung": 4}),
-    Condition("colorectal cancer", (0, 0.02, 0.1, 0.4, 0.9, 1.2), (0, 0.02, 0.15, 0.5, 1.2, 1.4), {}),
-    Condition("lymphoma", (0.05, 0.08, 0.1, 0.25, 0.6, 0.7), (0.06, 0.1, 0.15, 0.35, 0.8, 0.9), {}),
-    Condition("cirrhosis", (0, 0.1, 0.4, 0.9, 0.6, 0.3), (0, 0.15, 0.7, 1.6, 1.0, 0.3), {"substance use": 6}),
-    Condition("rheumatoid arthritis", (0.05, 0.3, 0.8, 1.5, 1.9, 1.6), (0, 0.1, 0.3, 0.6, 0.9, 0.8),
+CONSTELLATIONS: tuple[Trait, ...] = (
+    Trait("pregnancy", (0, 14, 4.5, 0, 0, 0), NEVER, {"metabolic": 0.5, "musculoskeletal": 0.7}),
+    Trait("breast cancer", (0, 0.1, 0.9, 2.2, 3.2, 3.0), NEVER, {}),
+    Trait("prostate cancer", NEVER, (0, 0, 0.05, 1.6, 5.0, 6.5), {}),
+    Trait("lung cancer", (0, 0, 0.05, 0.5, 1.0, 0.8), (0, 0, 0.05, 0.6, 1.4, 1.2), {"smoking": 5, "lung": 4}),
+    Trait("colorectal cancer", (0, 0.02, 0.1, 0.4, 0.9, 1.2), (0, 0.02, 0.15, 0.5, 1.2, 1.4), {}),
+    Trait("lymphoma", (0.05, 0.08, 0.1, 0.25, 0.6, 0.7), (0.06, 0.1, 0.15, 0.35, 0.8, 0.9), {}),
+    Trait("cirrhosis", (0, 0.1, 0.4, 0.9, 0.6, 0.3), (0, 0.15, 0.7, 1.6, 1.0, 0.3), {"substance use": 6}),
+    Trait("rheumatoid arthritis", (0.05, 0.3, 0.8, 1.5, 1.9, 1.6), (0, 0.1, 0.3, 0.6, 0.9, 0.8),
               {"musculoskeletal": 1.5}),
-    Condition("inflammatory bowel", (0.15, 0.7, 0.7, 0.6, 0.5, 0.3), (0.15, 0.7, 0.7, 0.6, 0.5, 0.3), {}),
-    Condition("type 1 diabetes", (0.5, 0.6, 0.5, 0.4, 0.2, 0.05), (0.5, 0.6, 0.5, 0.4, 0.2, 0.05),
+    Trait("inflammatory bowel", (0.15, 0.7, 0.7, 0.6, 0.5, 0.3), (0.15, 0.7, 0.7, 0.6, 0.5, 0.3), {}),
+    Trait("type 1 diabetes", (0.5, 0.6, 0.5, 0.4, 0.2, 0.05), (0.5, 0.6, 0.5, 0.4, 0.2, 0.05),
               {"diabetes": 0, "renal": 2}),
-    Condition("epilepsy", (0.9, 0.9, 0.8, 0.8, 0.9, 1.0), (1.0, 0.9, 0.8, 0.9, 1.0, 1.1), {"mental health": 1.8}),
-    Condition("parkinson", (0, 0, 0.02, 0.2, 1.0, 1.7), (0, 0, 0.03, 0.3, 1.4, 2.4), {"dementia": 3}),
-    Condition("schizophrenia", (0, 0.5, 0.7, 0.7, 0.4, 0.2), (0, 0.9, 1.0, 0.8, 0.4, 0.2),
+    Trait("epilepsy", (0.9, 0.9, 0.8, 0.8, 0.9, 1.0), (1.0, 0.9, 0.8, 0.9, 1.0, 1.1), {"mental health": 1.8}),
+    Trait("parkinson", (0, 0, 0.02, 0.2, 1.0, 1.7), (0, 0, 0.03, 0.3, 1.4, 2.4), {"dementia": 3}),
+    Trait("schizophrenia", (0, 0.5, 0.7, 0.7, 0.4, 0.2), (0, 0.9, 1.0, 0.8, 0.4, 0.2),
               {"smoking": 3, "substance use": 3}),
-    Condition("attention deficit", (3.2, 1.3, 0.6, 0.1, 0, 0), (6.0, 1.5, 0.6, 0.1, 0, 0), {"mental health": 2}),
-    Condition("hiv", (0, 0.15, 0.2, 0.2, 0.1, 0), (0, 0.6, 0.9, 0.9, 0.3, 0.05), {"substance use": 3}),
-    Condition("lupus", (0.05, 0.5, 0.5, 0.35, 0.2, 0.1), (0, 0.05, 0.05, 0.05, 0.03, 0), {"renal": 4}),
-    Condition("multiple sclerosis", (0, 0.35, 0.6, 0.5, 0.2, 0.05), (0, 0.12, 0.2, 0.2, 0.1, 0),
+    Trait("attention deficit", (3.2, 1.3, 0.6, 0.1, 0, 0), (6.0, 1.5, 0.6, 0.1, 0, 0), {"mental health": 2}),
+    Trait("hiv", (0, 0.15, 0.2, 0.2, 0.1, 0), (0, 0.6, 0.9, 0.9, 0.3, 0.05), {"substance use": 3}),
+    Trait("lupus", (0.05, 0.5, 0.5, 0.35, 0.2, 0.1), (0, 0.05, 0.05, 0.05, 0.03, 0), {"renal": 4}),
+    Trait("multiple sclerosis", (0, 0.35, 0.6, 0.5, 0.2, 0.05), (0, 0.12, 0.2, 0.2, 0.1, 0),
               {"mental health": 2}),
-    Condition("cystic fibrosis", (0.35, 0.2, 0.06, 0.02, 0, 0), (0.35, 0.2, 0.06, 0.02, 0, 0), {"smoking": 0}),
-    Condition("sickle cell", (0.25, 0.2, 0.12, 0.05, 0.02, 0), (0.25, 0.2, 0.12, 0.05, 0.02, 0), {"renal": 4}),
-    Condition("myasthenia", (0, 0.12, 0.13, 0.1, 0.12, 0.1), (0, 0.03, 0.07, 0.15, 0.25, 0.2), {}),
-    Condition("haemophilia", NEVER, (0.32, 0.3, 0.25, 0.2, 0.12, 0.05), {}),
-    Condition("huntington", (0, 0.03, 0.2, 0.22, 0.08, 0), (0, 0.03, 0.2, 0.22, 0.08, 0), {"mental health": 3}),
-    Condition("sarcoidosis", (0, 0.08, 0.2, 0.2, 0.12, 0.05), (0, 0.08, 0.18, 0.16, 0.08, 0.03), {}),
+    Trait("cystic fibrosis", (0.35, 0.2, 0.06, 0.02, 0, 0), (0.35, 0.2, 0.06, 0.02, 0, 0), {"smoking": 0}),
+    Trait("sickle cell", (0.25, 0.2, 0.12, 0.05, 0.02, 0), (0.25, 0.2, 0.12, 0.05, 0.02, 0), {"renal": 4}),
+    Trait("myasthenia", (0, 0.12, 0.13, 0.1, 0.12, 0.1), (0, 0.03, 0.07, 0.15, 0.25, 0.2), {}),
+    Trait("haemophilia", NEVER, (0.32, 0.3, 0.25, 0.2, 0.12, 0.05), {}),
+    Trait("huntington", (0, 0.03, 0.2, 0.22, 0.08, 0), (0, 0.03, 0.2, 0.22, 0.08, 0), {"mental health": 3}),
+    Trait("sarcoidosis", (0, 0.08, 0.2, 0.2, 0.12, 0.05), (0, 0.08, 0.18, 0.16, 0.08, 0.03), {}),
 )
 
 DIAGNOSES: tuple[Code, ...] = (

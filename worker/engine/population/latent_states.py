@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from worker.engine.population import catalogue
-from worker.engine.population.catalogue import AGES, CONDITIONS, CONSTELLATIONS, SEXES, Code, Condition
+from worker.engine.population.catalogue import AGES, CONDITIONS, CONSTELLATIONS, SEXES, Code, Trait
 from worker.engine.population.simulate import Floats, SimulatedPopulation
 
 # states are kept while their weight is above this share of the cube root of their group's weight
@@ -69,7 +69,7 @@ def _latent_states() -> tuple[Floats, NDArray[np.int64], Floats]:
     return joined / joined.sum(), np.concatenate(people), np.vstack(active)
 
 
-def _log_odds(table: Sequence[Condition]) -> Floats:
+def _log_odds(table: Sequence[Trait]) -> Floats:
     """log odds ratio of each condition (column) for each row of the table, (rows, n)."""
     names = [condition.name for condition in CONDITIONS]
     with np.errstate(divide="ignore"):  # an odds ratio of 0 excludes the condition
