@@ -12,148 +12,112 @@ class EhrError(Exception):
 
     reason: ClassVar[str] = "internal"
 
+    def __init_subclass__(cls, reason: str | None = None) -> None:
+        if reason is not None:
+            cls.reason = reason
 
-class NotFoundError(EhrError, LookupError):
+
+class NotFoundError(EhrError, LookupError, reason="not-found"):
     """There is no such thing, or it belongs to someone else; the two look the same on purpose."""
 
-    reason = "not-found"
 
-
-class ConflictError(EhrError):
+class ConflictError(EhrError, reason="conflict"):
     """The request contradicts the present state, for example cancelling a job that has finished."""
 
-    reason = "conflict"
 
-
-class IdempotencyConflictError(ConflictError):
+class IdempotencyConflictError(ConflictError, reason="idempotency-conflict"):
     """The same Idempotency-Key came with another request."""
 
-    reason = "idempotency-conflict"
 
-
-class WithheldError(ConflictError):
+class WithheldError(ConflictError, reason="withheld"):
     """The cohort may not leave: its privacy evaluation failed or crashed and nobody has released it.
 
     `report_id` names the report that withholds it; None if its evaluation gave none.
     """
-
-    reason = "withheld"
 
     def __init__(self, message: str, cohort_id: str, report_id: str | None = None) -> None:
         super().__init__(message)
         self.cohort_id, self.report_id = cohort_id, report_id
 
 
-class UnevaluatedError(ConflictError):
+class UnevaluatedError(ConflictError, reason="not-evaluated"):
     """The cohort may not leave yet: its evaluation, the job `evaluation_id` if there is one, has not ended."""
-
-    reason = "not-evaluated"
 
     def __init__(self, message: str, evaluation_id: str | None = None) -> None:
         super().__init__(message)
         self.evaluation_id = evaluation_id
 
 
-class RequestError(EhrError, ValueError):
+class RequestError(EhrError, ValueError, reason="bad-request"):
     """A setting, a payload or an id is outside what is allowed; the message says what is.
 
     `more` is plain JSON that helps to put it right, such as the nearest request that could be carried out.
     """
-
-    reason = "bad-request"
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
         self.more = more
 
 
-class UnknownCodeError(RequestError):
+class UnknownCodeError(RequestError, reason="unknown-code"):
     """A condition names codes that the vocabulary does not have; the message offers close ones."""
 
-    reason = "unknown-code"
 
-
-class ConditionError(RequestError):
+class ConditionError(RequestError, reason="bad-condition"):
     """A condition contradicts itself, or is too rare for its model."""
-
-    reason = "bad-condition"
 
 
 class ConfigError(RequestError):
     """A setting of a generator is outside what is allowed; the message says what is."""
 
 
-class DataError(EhrError, ValueError):
+class DataError(EhrError, ValueError, reason="bad-data"):
     """An upload or a dataset cannot be used."""
 
-    reason = "bad-data"
 
-
-class TooLargeError(DataError):
+class TooLargeError(DataError, reason="too-large"):
     """An upload passes a limit, before or after it is decompressed."""
 
-    reason = "too-large"
 
-
-class TrainingError(EhrError):
+class TrainingError(EhrError, reason="training-failed"):
     """Training cannot go on, for example because the loss is no longer a number."""
 
-    reason = "training-failed"
 
-
-class TrainingStopped(EhrError):
+class TrainingStopped(EhrError, reason="stopped"):
     """The caller asked training to stop; the last checkpoint holds everything done so far."""
 
-    reason = "stopped"
 
-
-class StoreError(EhrError):
+class StoreError(EhrError, reason="store-failed"):
     """The blob store cannot be read or written."""
 
-    reason = "store-failed"
 
-
-class StoreFullError(StoreError):
+class StoreFullError(StoreError, reason="store-full"):
     """There is no room left where results are written."""
 
-    reason = "store-full"
 
-
-class CorruptError(StoreError):
+class CorruptError(StoreError, reason="corrupt"):
     """Stored bytes are not the bytes that were written, or of a format this version cannot read."""
-
-    reason = "corrupt"
 
 
 class StateError(CorruptError):
     """A saved state does not belong to this generator or was made by another version."""
 
 
-class AccessError(EhrError):
+class AccessError(EhrError, reason="unauthorized"):
     """The API key is unknown or revoked."""
 
-    reason = "unauthorized"
 
-
-class ScopeError(AccessError):
+class ScopeError(AccessError, reason="forbidden"):
     """The API key is valid but lacks the scope."""
 
-    reason = "forbidden"
 
-
-class SchemaError(EhrError):
+class SchemaError(EhrError, reason="schema"):
     """The database's schema is not the one this version needs."""
 
-    reason = "schema"
 
-
-class LeaseLostError(EhrError):
+class LeaseLostError(EhrError, reason="lease-lost"):
     """Another attempt has taken over; this one must write nothing more."""
 
-    reason = "lease-lost"
 
-
-class JobCancelledError(EhrError):
+class JobCancelledError(EhrError, reason="cancelled"):
     """Someone asked the job to stop."""
-
-    reason = "cancelled"
