@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import httpx
 
@@ -59,7 +59,7 @@ class Client:
     def estimate(self, model_id: str, n: int, **options: Unpack[CohortOptions]) -> Json:
         """What `generate` with the same arguments would take: support in training, method, seconds, memory, and the
         nearest condition that can be had if this one cannot."""
-        return self._post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
+        return self._http.post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
 
     def evaluate(
         self,
@@ -72,12 +72,12 @@ class Client:
     ) -> Json:
         """Measure a finished cohort, also against other real records or with other codes to predict."""
         wanted = None if labels is None else as_list(labels)
-        body = given({"cohort_id": cohort_id, "dataset_id": dataset_id, "labels": wanted, "seed": seed})
-        return self._http.submit("/reports", body, key)
+        body = {"cohort_id": cohort_id, "dataset_id": dataset_id, "labels": wanted, "seed": seed}
+        return self._http.submit("/reports", given(body), key)
 
     def release(self, cohort_id: str, reason: str) -> Json:
         """Let a cohort go that its privacy evaluation withholds; needs the scope `admin`."""
-        return self._post(f"/cohorts/{cohort_id}/release", {"reason": reason})
+        return self._http.post(f"/cohorts/{cohort_id}/release", {"reason": reason})
 
     def cancel(self, job_id: str) -> Json:
         return self._http.submit(f"/jobs/{job_id}/cancel")
@@ -89,7 +89,7 @@ class Client:
     # --- looking ---
 
     def job(self, job_id: str) -> Json:
-        return self._get(f"/jobs/{job_id}")
+        return self._http.get(f"/jobs/{job_id}")
 
     def jobs(self, kind: str | None = None, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
         """Jobs, newest first; all of them unless there is a limit."""
@@ -99,7 +99,7 @@ class Client:
         return self._http.pages("/datasets", {}, limit)
 
     def dataset(self, dataset_id: str) -> Json:
-        return self._get(f"/datasets/{dataset_id}")
+        return self._http.get(f"/datasets/{dataset_id}")
 
     def codes(self, dataset_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
         """The vocabulary of a dataset with the counts that may be shown: all of it, or what has all words of `search`
@@ -108,28 +108,27 @@ class Client:
 
     def labs(self, dataset_id: str) -> list[Json]:
         """The labs of a dataset that became deciles, with their cut points."""
-        found: list[Json] = self._http.get(f"/datasets/{dataset_id}/labs")
-        return found
+        return list(self._http.send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json())
 
     def models(self, limit: int | None = None) -> Iterator[Json]:
         return self._http.pages("/models", {}, limit)
 
     def model(self, model_id: str) -> Json:
-        return self._get(f"/models/{model_id}")
+        return self._http.get(f"/models/{model_id}")
 
     def cohorts(self, limit: int | None = None) -> Iterator[Json]:
         return self._http.pages("/cohorts", {}, limit)
 
     def cohort(self, job_id: str) -> Json:
-        return self._get(f"/cohorts/{job_id}")
+        return self._http.get(f"/cohorts/{job_id}")
 
     def parts(self, job_id: str) -> Json:
         """The finished parts of a cohort, also while its job runs, or when it failed or was cancelled."""
-        return self._get(f"/cohorts/{job_id}/parts")
+        return self._http.get(f"/cohorts/{job_id}/parts")
 
     def report(self, job_id: str) -> Json:
         """The newest report on a cohort."""
-        return self._get(f"/reports/{job_id}")
+        return self._http.get(f"/reports/{job_id}")
 
     def report_page(self, job_id: str) -> str:
         """The newest report on a cohort as an HTML page."""
@@ -137,10 +136,10 @@ class Client:
 
     def openapi(self) -> Json:
         """The OpenAPI document, which says what the service accepts."""
-        return self._get("/openapi.json")
+        return self._http.get("/openapi.json")
 
     def ready(self) -> Json:
-        return self._get("/readyz", tries=1)
+        return self._http.get("/readyz", tries=1)
 
     def delete(self, kind: str, thing_id: str) -> None:
         """Delete one of `datasets`, `models` or `cohorts`."""
@@ -201,11 +200,3 @@ class Client:
     def download_bundle(self, model_id: str, path: str | Path) -> int:
         """Save a model as a zip file; returns the bytes."""
         return self._http.save(f"/models/{model_id}/bundle", Path(path), {})
-
-    def _get(self, path: str, tries: int = TRIES) -> Json:
-        answer: Json = self._http.get(path, tries)
-        return answer
-
-    def _post(self, path: str, body: Json, **options: Any) -> Json:
-        answer: Json = self._http.send("POST", path, json=body, **options).json()
-        return answer

@@ -27,14 +27,16 @@ class Transport:
     def close(self) -> None:
         self._http.close()
 
-    def get(self, path: str, tries: int = TRIES) -> Any:
-        return self.send("GET", path, tries=tries).json()
+    def get(self, path: str, tries: int = TRIES) -> Json:
+        return dict(self.send("GET", path, tries=tries).json())
+
+    def post(self, path: str, body: Json | None, **options: Any) -> Json:
+        return dict(self.send("POST", path, json=body, **options).json())
 
     def submit(self, path: str, body: Json | None = None, key: str | None = None, **options: Any) -> Json:
         """POST with an Idempotency-Key: a lost answer can be asked for again, and nothing is done twice."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
-        answer: Json = self.send("POST", path, headers=headers, json=body, **{"tries": TRIES} | options).json()
-        return answer
+        return self.post(path, body, headers=headers, **{"tries": TRIES} | options)
 
     def pages(self, path: str, query: Json, limit: int | None) -> Iterator[Json]:
         """The items of all pages, or the first `limit`."""

@@ -66,7 +66,7 @@ def test_commands(sqlite_caller: Caller, tmp_path: Path) -> None:
     assert asked["targets"] == [{"codes": ["ICD10CM:E84", "ICD9DX:25*"], "share": 0.25}] and asked["method"] == "exact"
     assert json.loads(as_caller(caller, "estimate", model, *words).stdout)["support"]["seen"] == "yes"
     shown = as_caller(caller, "estimate", model, "--all-of", "ICD10CM:E99")
-    assert shown.returncode == 0 and "nearest that can be had: without all_of ICD10CM:E99" in shown.stdout
+    assert shown.returncode == 0 and "nearest condition that can be met: without all_of ICD10CM:E99" in shown.stdout
     assert as_caller(caller, "generate", model, "--target", "ICD10CM:E84").returncode == 2
 
 

@@ -1,4 +1,4 @@
-"""`ehr-d3pm`: run the service, and use it from a terminal or a script.
+"""Run an EHR-D3PM service, and use it from a terminal or a script.
 
 Exit codes: 0 done; 1 the job failed or was cancelled; 2 wrong usage; 3 the service cannot be reached; 4 the service
 refused the request; 5 the service failed; 130 interrupted.
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ehr_d3pm.cli import choices, codes, cohorts, datasets, jobs, models, reports
-from ehr_d3pm.cli.output import Connection, errors_as_exit_codes
+from ehr_d3pm.cli.output import errors_as_exit_codes
 from ehr_d3pm.cli.service_commands import WithServiceCommands
 
 cli = typer.Typer(
@@ -25,10 +25,10 @@ cli = typer.Typer(
 @cli.callback()
 def connection(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(envvar="EHR_D3PM_URL", help="where the service is")] = None,
+    url: Annotated[str | None, typer.Option(envvar="EHR_D3PM_URL", help="address of the service")] = None,
     key: Annotated[str | None, typer.Option(envvar="EHR_D3PM_KEY", help="API key")] = None,
 ) -> None:
-    context.obj = Connection(url, key)
+    context.obj = (url, key)
 
 
 for command in (

@@ -16,7 +16,7 @@ def generators(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def formats(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the formats that are read and written, and the ways to group ICD codes."""
+    """List the formats read and written, and the ICD roll-ups."""
     with client_of(context) as client:
         paths = client.openapi()["paths"]
     upload = paths["/datasets"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]

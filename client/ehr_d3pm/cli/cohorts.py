@@ -8,21 +8,11 @@ import typer
 from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.conditions import Asked, takes_conditions
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import (
-    AsJson,
-    Wait,
-    client_of,
-    day,
-    errors_as_exit_codes,
-    print_json,
-    print_table,
-    say,
-    warn,
-)
+from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say, warn
 from ehr_d3pm.client import Client
 
 ModelId = Annotated[str, typer.Argument(help="id of a model")]
-CohortId = Annotated[str, typer.Argument(help="id of a generate job")]
+CohortId = Annotated[str, typer.Argument(help="id of a cohort, which is that of its generate job")]
 
 
 def _condition(cohort: dict[str, Any]) -> str:
@@ -43,7 +33,6 @@ cli = collection(
         "cohort": lambda cohort: cohort["job_id"],
         "records": lambda cohort: cohort["n_records"],
         "condition": _condition,
-        "created": lambda cohort: day(cohort["created_at"]),
     },
 )
 
@@ -51,7 +40,7 @@ cli = collection(
 @cli.command()
 @errors_as_exit_codes()
 def parts(context: typer.Context, cohort: CohortId, as_json: AsJson = False) -> None:
-    """List the parts that are finished, also while the job runs; `ehr-d3pm download --part` fetches one."""
+    """List the finished parts of a cohort, also while its job runs. `ehr-d3pm download --part` fetches one."""
     with client_of(context) as client:
         found = client.parts(cohort)
     if as_json:
@@ -72,14 +61,14 @@ def generate(
     model: ModelId,
     *,
     asked: Asked,
-    evaluate: Annotated[bool, typer.Option(help="also write a report")] = True,
+    evaluate: Annotated[bool, typer.Option(help="also evaluate it and write a report")] = True,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
     """Generate a cohort, under conditions if any are given."""
     options = asked.options()
     with client_of(context) as client:
-        job = client.generate(model, asked.n, evaluate=evaluate, **options)
+        job = client.generate(model, evaluate=evaluate, **options)
         for warning in job["warnings"]:
             warn(warning)
         finish(client, job, wait, as_json)
@@ -87,10 +76,10 @@ def generate(
 
 @takes_conditions
 def estimate(context: typer.Context, model: ModelId, *, asked: Asked, as_json: AsJson = False) -> None:
-    """Tell what generating a cohort would take, and what can be had if the condition cannot."""
+    """Estimate what a cohort would take. If its condition cannot be met, show the nearest that can."""
     options = asked.options()
     with client_of(context) as client:
-        estimated = client.estimate(model, asked.n, **options)
+        estimated = client.estimate(model, **options)
     if as_json:
         print_json(estimated)
     else:
@@ -99,10 +88,10 @@ def estimate(context: typer.Context, model: ModelId, *, asked: Asked, as_json: A
 
 def download(
     context: typer.Context,
-    thing: Annotated[str, typer.Argument(help="id of a generate job (records) or of a model (bundle)")],
+    thing: Annotated[str, typer.Argument(metavar="ID", help="id of a cohort (for its records) or of a model (bundle)")],
     to: Annotated[Path | None, typer.Option("--to", "-o", help="file to write")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists them")] = "long.csv",
-    part: Annotated[int | None, typer.Option(help="one finished part alone, as Parquet")] = None,
+    part: Annotated[int | None, typer.Option(help="only this finished part, as Parquet")] = None,
 ) -> None:
     """Download a cohort's records or a model's bundle."""
     left_out = None
@@ -119,16 +108,16 @@ def download(
             left_out = client.cohort(thing)["leaves_out"].get(format)
     say(f"{target} ({size:,} bytes)")
     if left_out is not None:
-        say(f"not carried: {left_out}")
+        say(f"left out: {left_out}")
 
 
 def release(
     context: typer.Context,
     cohort: CohortId,
-    reason: Annotated[str, typer.Option(help="why it may leave all the same; kept in the audit trail")],
+    reason: Annotated[str, typer.Option(help="why it may be released; kept in the audit trail")],
     as_json: AsJson = False,
 ) -> None:
-    """Let a cohort go that its report withholds (needs the scope admin)."""
+    """Release a cohort that its report withholds. Needs the scope admin."""
     with client_of(context) as client:
         released = client.release(cohort, reason)
     if as_json:
@@ -149,17 +138,17 @@ def show_estimate(estimated: dict[str, Any]) -> None:
             for t in estimated["targets"]
         ),
         ["method", estimated["method"] or "no condition"],
-        ["network calls for each record", "not known" if steps is None else str(steps)],
+        ["network calls per record", "not known" if steps is None else str(steps)],
         ["parts, workers", f"{estimated['parts']}, {'not known' if workers is None else workers}"],
         ["time", "not known" if seconds is None else f"about {seconds:.3g} s"],
-        ["memory of a worker", "not known" if memory is None else f"about {memory:.2g} GiB"],
+        ["memory per worker", "not known" if memory is None else f"about {memory:.2g} GiB"],
     ]
     print_table(["estimate", ""], rows)
     for warning in estimated["warnings"]:
         say(f"warning: {warning}")
     if estimated["relaxation"] is not None:
         dropped = "; ".join(f"{d['field']} {', '.join(d['codes'])}" for d in estimated["relaxation"]["dropped"])
-        say(f"nearest that can be had: without {dropped} ({_count(estimated['relaxation']['support'])})")
+        say(f"nearest condition that can be met: without {dropped} ({_count(estimated['relaxation']['support'])})")
 
 
 def _count(support: dict[str, Any]) -> str:

@@ -18,7 +18,10 @@ def collection(
     shown: Callable[[Client, str], dict[str, Any]],
     columns: dict[str, Callable[[dict[str, Any]], Any]],
 ) -> typer.Typer:
-    """Commands for the things at `/{kind}`; `columns` are the headings of a list and what stands below them."""
+    """Commands for the things at `/{kind}`; `columns` are the headings of a list and what stands below them, before the
+    day on which each was created."""
+    columns |= {"created": lambda thing: thing["created_at"][:10]}
+    one = kind.removesuffix("s")
     cli = typer.Typer(help=f"List, show and delete {kind}.", no_args_is_help=True, rich_markup_mode=None)
     Id = Annotated[str, typer.Argument(metavar="ID", help=f"as `ehr-d3pm {kind} list` shows it")]  # noqa: N806
 
@@ -34,7 +37,7 @@ def collection(
         numbers = [i for i, of in enumerate(columns.values()) if found and isinstance(of(found[0]), int)]
         print_table([*columns], rows, numbers, lines=False)
 
-    @cli.command("show", help=f"Show what is known of one of the {kind}.")
+    @cli.command("show", help=f"Show a {one}.")
     @errors_as_exit_codes()
     def show_thing(context: typer.Context, thing: Id, as_json: AsJson = False) -> None:
         with client_of(context) as client:
@@ -45,13 +48,13 @@ def collection(
             for name, value in flat(found):
                 say(f"{name}: {value}")
 
-    @cli.command("delete", help=f"Delete one of the {kind} and its files.")
+    @cli.command("delete", help=f"Delete a {one} and its files.")
     @errors_as_exit_codes()
     def delete_thing(
         context: typer.Context, thing: Id, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False
     ) -> None:
         if not yes:
-            typer.confirm(f"Delete {thing} for ever?", abort=True, err=True)
+            typer.confirm(f"Delete {thing} permanently?", abort=True, err=True)
         with client_of(context) as client:
             client.delete(kind, thing)
         say(f"{thing} deleted")

@@ -10,47 +10,32 @@ import typer
 
 from ehr_d3pm.cli.output import Exit, fail
 
-Codes = Annotated[list[str] | None, typer.Option(metavar="CODE", help="may be given more than once; * is a wildcard")]
+REPEATABLE = "repeatable; * is a wildcard"
+ANY_OF = "every record has one of those given; with commas (A,B) each is a group of its own; * is a wildcard"
+TARGET = "'ICD10CM:E11*=0.3': 30% of the records have it and the rest do not; repeatable"
+Words = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What a cohort is asked to be; every field is an option."""
 
-    n: Annotated[int, typer.Option("-n", "--records", help="synthetic records to draw")] = 1000
-    all_of: Codes = None
-    any_of: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CODE", help="one of those given; with commas (A,B) each is a group of its own; * is a wildcard"
-        ),
-    ] = None
-    none_of: Codes = None
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CODE=SHARE", help="such as 'ICD10CM:E11*=0.3': that share has it, the rest does not; repeatable"
-        ),
-    ] = None
-    method: Annotated[str | None, typer.Option(help="how conditions are met: auto, exact, langevin or rejection")] = (
+    n: Annotated[int, typer.Option("-n", "--records", help="synthetic records to generate")] = 1000
+    all_of: Annotated[Words, typer.Option(metavar="CODE", help=f"every record has it; {REPEATABLE}")] = None
+    any_of: Annotated[Words, typer.Option(metavar="CODE", help=ANY_OF)] = None
+    none_of: Annotated[Words, typer.Option(metavar="CODE", help=f"no record has it; {REPEATABLE}")] = None
+    targets: Annotated[Words, typer.Option("--target", metavar="CODE=SHARE", help=TARGET)] = None
+    method: Annotated[str | None, typer.Option(help="how to meet conditions: auto, exact, langevin or rejection")] = (
         None
     )
-    strength: Annotated[float | None, typer.Option(help="of the guidance by langevin")] = None
-    steps: Annotated[int | None, typer.Option(help="network calls for each record")] = None
+    strength: Annotated[float | None, typer.Option(help="how strongly langevin guides")] = None
+    steps: Annotated[int | None, typer.Option(help="network calls per record")] = None
     seed: int = 0
 
     def options(self) -> dict[str, Any]:
         """As `Client.generate` takes them."""
-        return {
-            "all_of": self.all_of,
-            "any_of": parsed_groups(self.any_of or []),
-            "none_of": self.none_of,
-            "targets": parsed_targets(self.target or []),
-            "method": self.method,
-            "strength": self.strength,
-            "steps": self.steps,
-            "seed": self.seed,
-        }
+        parsed = {"any_of": parsed_groups(self.any_of or []), "targets": parsed_targets(self.targets or [])}
+        return vars(self) | parsed
 
 
 def takes_conditions(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,12 +50,11 @@ def takes_conditions(command: Callable[..., None]) -> Callable[..., None]:
         asked = Asked(**{option.name: values.pop(option.name) for option in options})
         command(*args, asked=asked, **values)
 
-    own = {name: parameter for name, parameter in inspect.signature(command).parameters.items() if name != "asked"}
-    arguments = [parameter for parameter in own.values() if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
-    others = [parameter for parameter in own.values() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    signature = inspect.Signature([*arguments, *options, *others])
-    vars(wrapped)["__signature__"] = signature
-    wrapped.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        parameters += options if parameter.name == "asked" else [parameter]
+    vars(wrapped)["__signature__"] = inspect.Signature(parameters)
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
 
 

@@ -7,8 +7,10 @@ import typer
 
 from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Wait, client_of, day, errors_as_exit_codes, print_json, print_table, say
+from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say
 from ehr_d3pm.client import Client
+
+DatasetId = Annotated[str, typer.Argument(help="id of a dataset")]
 
 cli = collection(
     "datasets",
@@ -19,19 +21,14 @@ cli = collection(
         "name": lambda dataset: dataset["name"],
         "records": lambda dataset: dataset["summary"].get("records"),
         "codes": lambda dataset: dataset["n_codes"],
-        "created": lambda dataset: day(dataset["created_at"]),
     },
 )
 
 
 @cli.command()
 @errors_as_exit_codes()
-def labs(
-    context: typer.Context,
-    dataset: Annotated[str, typer.Argument(help="id of a dataset")],
-    as_json: AsJson = False,
-) -> None:
-    """Show the labs that became deciles, with the nine values between the ten parts."""
+def labs(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) -> None:
+    """Show the labs that became deciles, with their nine cut points."""
     with client_of(context) as client:
         found = client.labs(dataset)
     if as_json:
@@ -44,21 +41,17 @@ def labs(
 def upload(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
-    name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    format: Annotated[
-        str, typer.Option(help="'auto' recognises it; `ehr-d3pm formats` lists what can be read")
-    ] = "auto",
+    name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
+    format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists what can be read")] = "auto",
     unit: Annotated[str | None, typer.Option(help="what a record is: visit or patient")] = None,
-    rollup: Annotated[
-        str | None, typer.Option(help="how ICD codes are grouped; `ehr-d3pm formats` lists the ways")
-    ] = None,
-    codes_from: Annotated[str | None, typer.Option(help="of OMOP tables: source or concept")] = None,
-    demographics: Annotated[bool, typer.Option(help="make codes of sex and age band")] = True,
-    default_vocabulary: Annotated[str | None, typer.Option(help="for tables that name no system")] = None,
-    min_records: Annotated[int | None, typer.Option(help="codes in fewer records are dropped")] = None,
-    holdout_share: Annotated[float | None, typer.Option(help="of patients, kept for early stopping")] = None,
-    test_share: Annotated[float | None, typer.Option(help="of patients, kept to measure cohorts against")] = None,
-    attacks: Annotated[bool, typer.Option(help="no: the data's terms forbid experiments in re-identification")] = True,
+    rollup: Annotated[str | None, typer.Option(help="how to group ICD codes; `ehr-d3pm formats` lists them")] = None,
+    codes_from: Annotated[str | None, typer.Option(help="in OMOP tables: source or concept")] = None,
+    demographics: Annotated[bool, typer.Option(help="add codes for sex and age band")] = True,
+    default_vocabulary: Annotated[str | None, typer.Option(help="code system of tables that name none")] = None,
+    min_records: Annotated[int | None, typer.Option(help="drop codes found in fewer records")] = None,
+    holdout_share: Annotated[float | None, typer.Option(help="share of patients kept for early stopping")] = None,
+    test_share: Annotated[float | None, typer.Option(help="share of patients kept to evaluate cohorts on")] = None,
+    attacks: Annotated[bool, typer.Option(help="whether the data's terms allow re-identification tests")] = True,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:

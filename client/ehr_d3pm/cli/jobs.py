@@ -45,7 +45,7 @@ def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> No
 
 
 def retry(context: typer.Context, job_id: JobId, wait: Wait = True, as_json: AsJson = False) -> None:
-    """Try a failed job, or a cancelled cohort, again from where it was."""
+    """Retry a failed job or cancelled cohort from where it stopped."""
     with client_of(context) as client:
         finish(client, client.retry(job_id), wait, as_json)
 

@@ -6,9 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from ehr_d3pm.cli.collections import collection
+from ehr_d3pm.cli.datasets import DatasetId
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, day, fail
+from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, fail
 from ehr_d3pm.client import Client
+from ehr_d3pm.requests import TrainOptions
+
+SET = "change a setting, such as training.epochs=5; repeatable"
+HOLDOUT_SHARE = "share of patients kept for early stopping, if not the dataset's own"
 
 cli = collection(
     "models",
@@ -19,40 +24,27 @@ cli = collection(
         "name": lambda model: model["name"],
         "generator": lambda model: model["generator"],
         "codes": lambda model: model["n_codes"],
-        "created": lambda model: day(model["created_at"]),
     },
 )
 
 
 def train(
     context: typer.Context,
-    dataset: Annotated[str, typer.Argument(help="id of a dataset")],
-    name: Annotated[str | None, typer.Option(help="shown in lists")] = None,
-    generator: Annotated[str | None, typer.Option(help="what learns; `ehr-d3pm generators` lists them")] = None,
+    dataset: DatasetId,
+    name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
+    generator: Annotated[str | None, typer.Option(help="`ehr-d3pm generators` lists them")] = None,
     preset: Annotated[str | None, typer.Option(help="settings to start from; `ehr-d3pm generators` lists them")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="such as training.epochs=5; repeatable")
-    ] = None,
-    holdout_share: Annotated[
-        float | None, typer.Option(help="of patients, kept for early stopping, if other than the dataset's own")
-    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)] = None,
+    holdout_share: Annotated[float | None, typer.Option(help=HOLDOUT_SHARE)] = None,
     seed: int = 0,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a dataset."""
-    settings = parsed_settings(set_ or [])
+    options: TrainOptions = {"name": name, "generator": generator, "preset": preset, "seed": seed}
+    options |= {"settings": parsed_settings(set_ or []), "holdout_share": holdout_share}
     with client_of(context) as client:
-        job = client.train(
-            dataset,
-            name=name,
-            generator=generator,
-            preset=preset,
-            settings=settings,
-            holdout_share=holdout_share,
-            seed=seed,
-        )
-        finish(client, job, wait, as_json)
+        finish(client, client.train(dataset, **options), wait, as_json)
 
 
 def parsed_settings(pairs: list[str]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
@@ -22,15 +21,14 @@ errors = Console(stderr=True)  # bars and messages; standard output is for resul
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-AsJson = Annotated[bool, typer.Option("--json", help="print the answer as JSON, for programs")]
-Wait = Annotated[bool, typer.Option(help="stay until the job has ended and show its progress")]
-Limit = Annotated[int, typer.Option(help="most of them to show")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the answer as JSON")]
+Wait = Annotated[bool, typer.Option(help="wait for the job to end, showing its progress")]
+Limit = Annotated[int, typer.Option(help="show at most this many")]
 
 
 class Exit(IntEnum):
     """See `ehr-d3pm --help`."""
 
-    OK = 0
     JOB_FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
@@ -39,15 +37,9 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-@dataclass(frozen=True)
-class Connection:
-    url: str | None
-    key: str | None
-
-
 def client_of(context: typer.Context) -> Client:
-    connection: Connection = context.obj
-    return Client(connection.url, connection.key)
+    url, key = context.obj
+    return Client(url, key)
 
 
 def fail(message: str, code: Exit, as_json: Any = None) -> NoReturn:
@@ -112,7 +104,3 @@ def print_table(
     for row in rows:
         table.add_row(*map(Text, row))  # names are anybody's: no markup
     console.print(table)
-
-
-def day(moment: str) -> str:
-    return moment[:10]

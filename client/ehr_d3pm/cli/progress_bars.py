@@ -1,7 +1,5 @@
 """A job's steps as bars with the time that remains."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -12,17 +10,6 @@ from ehr_d3pm.client import Client
 
 def wait_with_bars(client: Client, job: dict[str, Any], label: str | None = None) -> dict[str, Any]:
     """Wait for a job, one bar for each step; the job when it has succeeded."""
-    with _bars() as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(now: dict[str, Any]) -> None:
-            _show(bars, tasks, now, label or now["kind"])
-
-        return client.wait(job, show)
-
-
-@contextmanager
-def _bars() -> Iterator[Progress]:
     columns = (
         TextColumn("{task.description:<26}"),
         BarColumn(),
@@ -30,8 +17,9 @@ def _bars() -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[remaining]}"),
     )
+    tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=errors) as bars:
-        yield bars
+        return client.wait(job, lambda now: _show(bars, tasks, now, label or now["kind"]))
 
 
 def _show(bars: Progress, tasks: dict[str, TaskID], job: dict[str, Any], label: str) -> None:
