@@ -28,7 +28,7 @@ from runtime.settings import Settings
 from worker.embedded import Child, Supervisor
 from worker.engine.generators import Generator
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.tasks.costs import measured_costs, resident_bytes
+from worker.tasks.costs import measured_costs, memory_bytes
 from worker.tasks.loading import pack_tensors, plain
 
 OWNER = "local"  # whose everything is on a service without keys
@@ -157,7 +157,7 @@ def _bundle(generator: Generator, threads: int) -> Bundle:
     vocabulary = Vocabulary(tuple(f"SIM:{number:04d}" for number in range(len(state.tensors["prevalence"]))))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    costs = measured_costs(state, vocabulary, 0, resident_bytes())
+    costs = measured_costs(state, vocabulary, 0, memory_bytes())
     torch.set_num_threads(before)
     return Bundle(pack_tensors(state.tensors), model_manifest(plain(state.config), vocabulary, seed=0, costs=costs))
 

@@ -84,7 +84,7 @@ def read_here(path: Path) -> dict[str, float]:
     limits = Limits(1 << 40, 1 << 31, 256)
     start, rejects = time.perf_counter(), Rejects()
     files = unpacked([SourceFile.at(path, path.name, limits)])
-    reader, encoder = open_upload("auto", files, Options(), limits), Encoder(limits, rejects)
+    reader, encoder = open_upload("auto", files, Options()), Encoder(limits, rejects)
     for batch in reader.batches(rejects):
         encoder.add(batch)
     encoded = encoder.finish(Choices())

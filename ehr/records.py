@@ -6,7 +6,7 @@ that are there, never with records x vocabulary.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,11 @@ from ehr.errors import DataError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+def indptr_of(sizes: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each record begins, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,8 @@ class Records:
             wrong = codes[(codes < 0) | (codes >= n_codes)][0]
             raise DataError(f"code {int(wrong)} is outside the vocabulary: codes run from 0 to {n_codes - 1}")
         flat = np.unique(rows * n_codes + codes)
-        indptr = np.zeros(n_records + 1, dtype=np.int64)
-        np.cumsum(np.bincount(flat // n_codes, minlength=n_records), out=indptr[1:])
-        return cls(indptr, (flat % n_codes).astype(np.int32), n_codes)
+        sizes = np.bincount(flat // n_codes, minlength=n_records)
+        return cls(indptr_of(sizes), (flat % n_codes).astype(np.int32), n_codes)
 
     @classmethod
     def from_sets(cls, sets: Iterable[Iterable[int]], n_codes: int) -> "Records":
@@ -63,9 +67,7 @@ class Records:
         """Records from a (batch of a) 0/1 array of shape (R, N)."""
         x = np.asarray(x)
         rows, codes = np.nonzero(x)  # row-major: already sorted
-        indptr = np.zeros(len(x) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(rows, minlength=len(x)), out=indptr[1:])
-        return cls(indptr, codes.astype(np.int32), x.shape[1])
+        return cls(indptr_of(np.bincount(rows, minlength=len(x))), codes.astype(np.int32), x.shape[1])
 
     @classmethod
     def concatenate(cls, parts: "list[Records]") -> "Records":
@@ -73,9 +75,7 @@ class Records:
         if not parts:
             raise DataError("there is nothing to concatenate")
         sizes = np.concatenate([part.sizes() for part in parts])
-        indptr = np.zeros(len(sizes) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        return cls(indptr, np.concatenate([part.indices for part in parts]), parts[0].n_codes)
+        return cls(indptr_of(sizes), np.concatenate([part.indices for part in parts]), parts[0].n_codes)
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -83,6 +83,10 @@ class Records:
     def sizes(self) -> NDArray[np.int64]:
         """How many codes each record has, (R,)."""
         return np.diff(self.indptr)
+
+    def rows(self) -> NDArray[np.int64]:
+        """The record that each of `indices` belongs to."""
+        return np.repeat(np.arange(len(self)), self.sizes())
 
     def prevalence(self) -> NDArray[np.float64]:
         """The share of records that have each code, (N,)."""
@@ -92,8 +96,7 @@ class Records:
         """The records at `rows`, in that order."""
         rows = np.asarray(rows, dtype=np.int64)
         sizes = self.sizes()[rows]
-        indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
+        indptr = indptr_of(sizes)
         # position of each output entry = start of its record + offset within the record
         offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
         return Records(indptr, self.indices[np.repeat(self.indptr[rows], sizes) + offsets], self.n_codes)
@@ -106,7 +109,7 @@ class Records:
         """Which records contain at least one of `codes`, (R,)."""
         wanted = np.zeros(self.n_codes, dtype=bool)
         wanted[list(codes)] = True
-        hits = np.concatenate([[0], np.cumsum(wanted[self.indices])])
+        hits = indptr_of(wanted[self.indices])
         has: NDArray[np.bool_] = hits[self.indptr[1:]] > hits[self.indptr[:-1]]
         return has
 
@@ -121,5 +124,5 @@ class Records:
     def to_dense(self, dtype: type = np.float32) -> NDArray[np.float32]:
         """A 0/1 array, (R, N). For batches, never for a whole data set."""
         x: NDArray[np.float32] = np.zeros((len(self), self.n_codes), dtype=dtype)
-        x[np.repeat(np.arange(len(self)), self.sizes()), self.indices] = 1
+        x[self.rows(), self.indices] = 1
         return x

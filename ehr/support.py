@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.disclosure import SMALLEST_SHOWN, rounded
-from ehr.records import Records
+from ehr.records import Records, indptr_of
 
 Seen = Literal["yes", "no", "fewer than 11", "not known"]
 MOST_PATTERNS = 2_000  # that are compared with each other
@@ -43,10 +43,8 @@ class TrainingIndex:
     def __init__(self, records: Records) -> None:
         self.n_records = len(records)
         by_code = np.argsort(_narrow(records.indices, records.n_codes), kind="stable")
-        row = np.repeat(np.arange(len(records), dtype=np.int32), np.diff(records.indptr))
-        self._rows = row[by_code]
-        counts = np.bincount(records.indices, minlength=records.n_codes)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._rows = np.repeat(np.arange(len(records), dtype=np.int32), records.sizes())[by_code]
+        self._starts = indptr_of(np.bincount(records.indices, minlength=records.n_codes))
 
     def holds(self, part: Requirement) -> NDArray[np.bool_]:
         """For which records the part holds, (R,)."""

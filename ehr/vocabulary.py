@@ -100,7 +100,6 @@ class Vocabulary:
 
     def _hint(self, pattern: str) -> str:
         close = difflib.get_close_matches(pattern, self.codes, n=3, cutoff=0.6)
-        if not close and len(self.codes) > 0:
-            close = [self.codes[0]]
-            return f"; codes look like '{close[0]}'"
-        return "; did you mean " + ", ".join(f"'{code}'" for code in close) + "?" if close else ""
+        if close:
+            return "; did you mean " + ", ".join(f"'{code}'" for code in close) + "?"
+        return f"; codes look like '{self.codes[0]}'" if self.codes else ""

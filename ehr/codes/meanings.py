@@ -58,8 +58,7 @@ def description(code: str) -> str | None:
     if kind == "icd10cm":
         known = _icd10cm_known(plain)
         return None if known is None else str(_icd10cm().get_description(known))
-    table = _table(kind)
-    return table.get(plain) or _common(kind, plain)
+    return _table(kind).get(plain) or _common(kind, plain)
 
 
 def chapter(code: str) -> str:

@@ -11,7 +11,7 @@ from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
-from worker.ingestion.summary import told_format
+from worker.ingestion.summary import format_summary
 
 LIMITS = Limits(inflated_bytes=1 << 20, rows=100_000, field_bytes=40)
 ROOMY = Limits(inflated_bytes=1 << 30, rows=10_000_000, field_bytes=256)
@@ -50,14 +50,14 @@ def read_upload(
             paths[label].write_bytes(data)
     sources = unpacked([SourceFile.at(path, label, limits) for label, path in paths.items()])
     choices: dict[str, Any] = {"min_records": 1} | {key: options.pop(key) for key in CHOICES if key in options}
-    reader = open_upload(name, sources, Options(**options), limits)
+    reader = open_upload(name, sources, Options(**options))
     rejects = Rejects()
     encoder = Encoder(limits, rejects)
     for batch in reader.batches(rejects):
         encoder.add(batch)
     encoded = encoder.finish(Choices(masked_age=reader.masked_age, **choices))
     ids = tuple(np.array(list(encoder.records.number_of), dtype=object)[encoder.present].tolist())
-    return Result(encoded, rejects.told(), reader, told_format(name, reader, sources), ids)
+    return Result(encoded, rejects.summary(), reader, format_summary(name, reader, sources), ids)
 
 
 def sets_of(encoded: Encoded) -> list[list[str]]:

@@ -23,7 +23,7 @@ from tests.formats.reading import ROOMY, read_upload
 from worker.contract import FormatName, IngestPayload, RollupName
 from worker.ingestion.deciles import FEWEST_PATIENTS
 from worker.ingestion.encoded import Counted
-from worker.ingestion.summary import told_rows
+from worker.ingestion.summary import rows_summary
 
 
 def test_the_contract_knows_every_reader_and_rollup() -> None:
@@ -244,7 +244,7 @@ def test_a_lab_of_few_patients_has_no_cut_points(tmp_path: Path) -> None:
         for i in range(1_000)
     ]
     result = read_upload({"x.csv": table(rows)}, tmp_path, limits=ROOMY)
-    assert result.encoded.cuts == {} and result.encoded.told["labs"] == {"with_deciles": 0, "too_few": 1}
+    assert result.encoded.cuts == {} and result.encoded.summary["labs"] == {"with_deciles": 0, "too_few": 1}
     assert set(result.encoded.vocabulary.codes) == {"LOINC:2345-7"}
 
 
@@ -288,7 +288,7 @@ def test_rollups_merge_codes_and_say_so(tmp_path: Path) -> None:
     rows = b"record_id,vocabulary,code\n1,ICD10CM,E119\n1,ICD10CM,E1165\n2,ICD10CM,E119\n2,NDC,1\n"
     result = read_upload({"x.csv": rows}, tmp_path, rollup="icd3")
     assert result.records == {"1": {"ICD10CM:E11"}, "2": {"ICD10CM:E11", "NDC:1"}}
-    assert result.encoded.told["rollup"] == {
+    assert result.encoded.summary["rollup"] == {
         "name": "icd3", "codes_before": 3, "codes_after": 2, "codes_not_rolled_up": 1
     }  # fmt: skip
     assert result.encoded.counted.repeated == 1
@@ -352,9 +352,9 @@ def test_mimic_hides_ages_over_89_and_so_do_we(tmp_path: Path) -> None:
 def test_no_small_count_can_be_solved_for(
     counted: Counted, all_shown: bool, repeated: int | None, rare: int | None
 ) -> None:
-    told = told_rows(counted, 11, all_shown)
-    assert (told["repeated"], told["rare"]) == (repeated, rare)
-    assert (told["read"], told["rejected"]) == (counted.usable + 5, 5)
+    found = rows_summary(counted, 11, all_shown)
+    assert (found["repeated"], found["rare"]) == (repeated, rare)
+    assert (found["read"], found["rejected"]) == (counted.usable + 5, 5)
 
 
 def test_the_page_for_integrators_names_every_format() -> None:

@@ -147,4 +147,4 @@ def test_a_reader_can_be_stopped(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(open_upload("long", [SourceFile.at(path, "upload", LIMITS, stop)], Options(), LIMITS).batches(Rejects()))
+        list(open_upload("long", [SourceFile.at(path, "upload", LIMITS, stop)], Options()).batches(Rejects()))

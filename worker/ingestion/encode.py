@@ -13,7 +13,7 @@ from ehr.errors import DataError, TooLargeError
 from ehr.formats.read.protocol import Batch, Events, Lines, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import Limits
-from ehr.records import Records
+from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from model_store.datasets import positions, split_of
 from worker.ingestion.deciles import Labs
@@ -25,8 +25,6 @@ Mask = NDArray[np.bool_]
 
 
 class Encoder:
-    """Takes batches, gives records."""
-
     def __init__(self, limits: Limits, rejects: Rejects) -> None:
         self.limits, self.rejects = limits, rejects
         self.records, self.codes, self.patients = (Numbering(limits.field_bytes) for _ in range(3))
@@ -62,14 +60,11 @@ class Encoder:
         self._count += int(usable.sum())
         if self._count > self.limits.rows:
             raise TooLargeError(f"the upload has more than {self.limits.rows:,} rows")
-        self._keep(record, code, usable, batch.value)
-
-    def _keep(self, record: Ints, code: Ints, usable: Mask, value: pa.DoubleArray | None) -> None:
         plain = usable
-        if value is not None:
-            measured = usable & pc.is_valid(value).to_numpy(zero_copy_only=False)
+        if batch.value is not None:
+            measured = usable & pc.is_valid(batch.value).to_numpy(zero_copy_only=False)
             plain = usable & ~measured
-            self._labs.add(record[measured], code[measured], pc.fill_null(value, 0.0).to_numpy()[measured])
+            self._labs.add(record[measured], code[measured], pc.fill_null(batch.value, 0.0).to_numpy()[measured])
         self._rows.append(record[plain].astype(np.int32))
         self._codes.append(code[plain].astype(np.int32))
 
@@ -153,7 +148,9 @@ class Encoder:
         patients = self._patients(present)
         n_patients = int(patients[present].max()) + 1
         position = positions(patients[present], n_patients)
-        lab_row, lab_code = self._labs.code_up(self.codes, patients, self._trains(present, position, choices))
+        trains = np.zeros(len(present), dtype=bool)
+        trains[present] = split_of(position, choices.test_share, choices.holdout_share) == 0
+        lab_row, lab_code = self._labs.code_up(self.codes, patients, trains)
         if len(lab_row):
             row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
         code, rollup = self._rolled_up(code, choices.rollup)
@@ -163,9 +160,9 @@ class Encoder:
         rank, names = self._ranked()
         row, code = _distinct(row, rank[code], len(names))
         csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
-        told = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
+        summary = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
         return Encoded(
-            csr, Vocabulary(tuple(kept)), patients[present], n_patients, position, counted, self._labs.cuts, told
+            csr, Vocabulary(tuple(kept)), patients[present], n_patients, position, counted, self._labs.cuts, summary
         )
 
     def _plain_rows(self) -> tuple[Ints, Ints]:
@@ -179,18 +176,11 @@ class Encoder:
         """A patient for each record that is there, numbered from 0; without patients, each record is its own."""
         numbers = np.full(len(present), EMPTY, dtype=np.int64)
         if self._has_patients:
-            _, numbers[present] = np.unique(
-                self._patient_of.up_to(len(present))[: len(present)][present], return_inverse=True
-            )
+            owners = self._patient_of.up_to(len(present))[: len(present)][present]
+            _, numbers[present] = np.unique(owners, return_inverse=True)
         else:
             numbers[present] = np.arange(int(present.sum()))
         return numbers
-
-    @staticmethod
-    def _trains(present: Mask, position: NDArray[np.float32], choices: Choices) -> Mask:
-        trains = np.zeros(len(present), dtype=bool)
-        trains[present] = split_of(position, choices.test_share, choices.holdout_share) == 0
-        return trains
 
     def _rolled_up(self, code: Ints, name: str) -> tuple[Ints, dict[str, Any]]:
         if name == "none":
@@ -201,9 +191,8 @@ class Encoder:
         for number in seen.tolist():
             becomes[number] = self.codes.number(rolled_up(before[number], ROLLUPS[name]))
         after = becomes[seen]
-        kept_as_they_are = int((after == seen).sum())
-        told = {"name": name, "codes_before": len(seen), "codes_after": len(np.unique(after))}
-        return becomes[code], told | {"codes_not_rolled_up": kept_as_they_are}
+        counts = {"codes_before": len(seen), "codes_after": len(np.unique(after))}
+        return becomes[code], {"name": name, **counts, "codes_not_rolled_up": int((after == seen).sum())}
 
     def _about_people(self, record: Ints, masked_age: int | None) -> tuple[Ints, Ints]:
         if not self._has_patients:
@@ -233,25 +222,20 @@ class Encoder:
         counts = np.bincount(code, minlength=len(names))
         stays = counts >= max(choices.min_records, 1)
         kept = [names[i] for i in np.flatnonzero(stays)]
-        _refuse_wrong_sizes(kept, choices)
+        if not kept:
+            raise DataError(f"no code is in at least {choices.min_records} records")
+        if len(kept) > choices.max_codes:
+            most = f"{choices.max_codes:,}"
+            raise TooLargeError(f"{len(kept):,} codes are more than the {most} allowed; raise min_records")
         dropped = int(((counts > 0) & ~stays).sum())
         rare = int(counts[~stays].sum()) - int((~stays[about]).sum())
         repeated = self._count - (len(code) - len(about))
         if dropped:
             row, code = row[stays[code]], code[stays[code]]
-        n = int(self.present.sum())
-        indptr = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum(np.bincount((np.cumsum(self.present) - 1)[row], minlength=n), out=indptr[1:])
+        sizes = np.bincount((np.cumsum(self.present) - 1)[row], minlength=int(self.present.sum()))
         place = (np.cumsum(stays) - 1).astype(np.int32)
         counted = Counted(self._count, self.rejects.rows, repeated, rare, dropped)
-        return Records(indptr, place[code], len(kept)), kept, counted
-
-
-def _refuse_wrong_sizes(kept: list[str], choices: Choices) -> None:
-    if not kept:
-        raise DataError(f"no code is in at least {choices.min_records} records")
-    if len(kept) > choices.max_codes:
-        raise TooLargeError(f"{len(kept):,} codes are more than the {choices.max_codes:,} allowed; raise min_records")
+        return Records(indptr_of(sizes), place[code], len(kept)), kept, counted
 
 
 def _distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:

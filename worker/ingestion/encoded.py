@@ -45,4 +45,4 @@ class Encoded:
     position: NDArray[np.float32]  # (R,), decides the split
     counted: Counted
     cuts: dict[str, list[float]] = field(default_factory=dict)  # of labs
-    told: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)  # of roll-up and labs

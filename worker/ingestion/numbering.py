@@ -48,15 +48,11 @@ class Numbering:
         return of_rows
 
 
-@dataclass
 class Growing:
     """An array with a place for each number, that grows as numbers come."""
 
-    fill: int
-    values: Ints = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.values = np.full(1024, self.fill, dtype=np.int64)
+    def __init__(self, fill: int) -> None:
+        self.fill, self.values = fill, np.full(1024, fill, dtype=np.int64)
 
     def up_to(self, n: int) -> Ints:
         """At least `n` places."""

@@ -22,7 +22,7 @@ class People:
         self.first_day = Growing(UNKNOWN)
 
     def add(self, batch: Patients, patients: Numbering) -> None:
-        """The first that is told of a patient counts."""
+        """What comes first of a patient counts."""
         number = patients.of_column(batch.patient_id)
         known = number >= 0
         letter = pc.fill_null(pc.utf8_upper(pc.utf8_slice_codeunits(pc.utf8_trim_whitespace(batch.sex), 0, 1)), "")

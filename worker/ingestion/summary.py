@@ -1,4 +1,4 @@
-"""What may be told about an ingestion: how many codes and rows went, and why."""
+"""What may be shown of an ingestion: how many codes and rows were left out, and why."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from ehr.formats.read.sources import SourceFile
 from worker.ingestion.encoded import Counted, Encoded
 
 
-def told_rows(counted: Counted, min_records: int, every_count_is_shown: bool) -> dict[str, int | None]:
+def rows_summary(counted: Counted, min_records: int, every_count_is_shown: bool) -> dict[str, int | None]:
     """`repeated` would give the rows that stay, and with them the one count that is not shown; `rare` can be the count
     of one code, or tell that all of them are in one record each. Such figures are None."""
     rare: int | None = shown(counted.rare)
@@ -24,7 +24,7 @@ def told_rows(counted: Counted, min_records: int, every_count_is_shown: bool) ->
     }
 
 
-def told_format(asked: str, reader: Reader, files: Sequence[SourceFile]) -> dict[str, Any]:
+def format_summary(asked: str, reader: Reader, files: Sequence[SourceFile]) -> dict[str, Any]:
     """Which format it was, and which file was taken for what."""
     tables = reader.tables_in(files)
     return {
@@ -44,7 +44,7 @@ def ingest_summary(
         **base,
         "codes_dropped": encoded.counted.codes_dropped,
         "min_records": min_records,
-        "rows": told_rows(encoded.counted, min_records, every),
-        "rejected": rejects.told(),
-        **encoded.told,
+        "rows": rows_summary(encoded.counted, min_records, every),
+        "rejected": rejects.summary(),
+        **encoded.summary,
     }

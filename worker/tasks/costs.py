@@ -106,15 +106,15 @@ def _cost_row(steps: int | None, per_chunk: float, per_record_call: float, peak:
 
 
 def with_peak(work: Callable[[], T]) -> tuple[T, int | None]:
-    """(what the work gives, the most memory it held above what was held before); None where the kernel does not say."""
+    """(what the work gives, the most memory it held above what was held before)."""
     give_back_memory()
-    before = resident_bytes()
+    before = memory_bytes()
     try:
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
     except OSError:
         return work(), None
     result = work()
-    peak = _status("VmHWM")
+    peak = memory_bytes("VmHWM")
     return result, None if before is None or peak is None else max(peak - before, 0)
 
 
@@ -126,12 +126,8 @@ def give_back_memory() -> None:
             trim(0)
 
 
-def resident_bytes() -> int | None:
-    """What this process holds now."""
-    return _status("VmRSS")
-
-
-def _status(field: str) -> int | None:
+def memory_bytes(field: str = "VmRSS") -> int | None:
+    """What this process holds now, or with VmHWM the most it held; None where the kernel does not say."""
     try:
         lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
     except OSError:

@@ -144,7 +144,6 @@ def translated(records: Records, known: Vocabulary, wanted: Vocabulary) -> tuple
     number = np.array([wanted.positions.get(code, -1) for code in known.codes], dtype=np.int64)
     if not (number >= 0).any():
         raise DataError("the cohort and this dataset have no code in common")
-    rows = np.repeat(np.arange(len(records)), records.sizes())
     codes = number[records.indices]
     kept = codes >= 0
-    return Records.from_pairs(rows[kept], codes[kept], len(records), len(wanted)), int((number < 0).sum())
+    return Records.from_pairs(records.rows()[kept], codes[kept], len(records), len(wanted)), int((number < 0).sum())

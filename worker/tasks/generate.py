@@ -80,8 +80,12 @@ class Tally:
 
     def records(self, in_this_part: int = 0) -> int:
         if time.monotonic() - self._looked_at >= LOOK_SECONDS or in_this_part == 0:
-            self._finished, self._looked_at = _done_records(self.runtime, self.job_id), time.monotonic()
+            self._finished, self._looked_at = patiently(self._done_records), time.monotonic()
         return self._finished + in_this_part
+
+    def _done_records(self) -> int:
+        with self.runtime.database.read_scope() as session:
+            return CohortRepository(session).done_records(self.job_id)
 
 
 def generate(run: JobRun) -> Outcome:
@@ -168,14 +172,6 @@ def _claim_part(runtime: Runtime, job_id: str, worker: str) -> PartClaim | None:
     return patiently(claim)
 
 
-def _done_records(runtime: Runtime, job_id: str) -> int:
-    def look() -> int:
-        with runtime.database.read_scope() as session:
-            return CohortRepository(session).done_records(job_id)
-
-    return patiently(look)
-
-
 def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
     """Draw a part and put it into the store, keeping its lease meanwhile. `watch` is the job's own worker's: it gets
     the number of records there are, and may raise."""
@@ -184,6 +180,10 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
     def beat() -> bool:
         with runtime.database.session_scope() as session:
             return CohortRepository(session).renew_part(part, runtime.settings.lease_seconds)
+
+    def finish() -> None:
+        with runtime.database.session_scope() as session:
+            CohortRepository(session).finish_part(part, blob, hashlib.sha256(data).hexdigest(), len(data))
 
     def on_progress(done: int, _: int) -> None:
         signal.check()
@@ -196,20 +196,14 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
         try:
             size = EffectiveSize()
             records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
-            effective = size.of(len(records))
-            data = pack_part(part.first_record, records, source.bundle.vocabulary, effective)
+            data = pack_part(part.first_record, records, source.bundle.vocabulary, size.of(len(records)))
             runtime.store.write(blob, data)
-            patiently(lambda: _finish_part(runtime, part, blob, data))
+            patiently(finish)
         except BaseException as error:
             runtime.store.delete(blob)
             if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
                 _free_part(runtime, part)
             raise
-
-
-def _finish_part(runtime: Runtime, part: PartClaim, blob: str, data: bytes) -> None:
-    with runtime.database.session_scope() as session:
-        CohortRepository(session).finish_part(part, blob, hashlib.sha256(data).hexdigest(), len(data))
 
 
 def _free_part(runtime: Runtime, part: PartClaim) -> None:
@@ -265,11 +259,6 @@ def _store(run: JobRun, source: Source) -> Outcome:
 def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:
     """In the transaction that makes the cohort visible: it is measured whatever happens next."""
     payload = EvaluatePayload(cohort_job_id=run.claim.job_id)
-    JobRepository(session).submit(
-        run.claim.owner,
-        "evaluate",
-        *route_of("evaluate"),
-        payload.stored(),
-        run.runtime.settings.max_attempts,
-        job_id=job_id,
-    )
+    attempts = run.runtime.settings.max_attempts
+    route = route_of("evaluate")
+    JobRepository(session).submit(run.claim.owner, "evaluate", *route, payload.stored(), attempts, job_id=job_id)

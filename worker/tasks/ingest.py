@@ -16,7 +16,7 @@ from worker.contract import IngestPayload
 from worker.execution import JobRun, Outcome
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
-from worker.ingestion.summary import ingest_summary, told_format
+from worker.ingestion.summary import format_summary, ingest_summary
 
 
 def ingest(run: JobRun) -> Outcome:
@@ -29,24 +29,18 @@ def ingest(run: JobRun) -> Outcome:
     with ExitStack() as stack:
         files = unpacked(_files(run, payload, limits, stack))
         options = Options(payload.unit, payload.codes_from, payload.default_vocabulary, payload.demographics)
-        reader = open_upload(payload.format, files, options, limits)
-        read_as = {"format": told_format(payload.format, reader, files)}
+        reader = open_upload(payload.format, files, options)
+        read_as = {"format": format_summary(payload.format, reader, files)}
         for batch in reader.batches(rejects):
             run.check()
             encoder.add(batch)
     run.progress.step("encode", maximum=1)
-    choices = Choices(
-        payload.min_records,
-        settings.max_codes,
-        payload.rollup,
-        payload.test_share,
-        payload.holdout_share,
-        reader.masked_age,
-    )
+    shares = payload.test_share, payload.holdout_share
+    choices = Choices(payload.min_records, settings.max_codes, payload.rollup, *shares, reader.masked_age)
     encoded = encoder.finish(choices)
     run.check()
     run.progress.step("store", maximum=1)
-    split = split_of(encoded.position, payload.test_share, payload.holdout_share)
+    split = split_of(encoded.position, *shares)
     base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | read_as
     summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
     summary["may_be_attacked"] = payload.may_be_attacked

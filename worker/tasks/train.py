@@ -20,7 +20,7 @@ from worker.engine.generators import FitRequest, Generator, State, generator_nam
 from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
-from worker.tasks.costs import give_back_memory, measured_costs, resident_bytes
+from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
 from worker.tasks.loading import dataset_of, pack_tensors, plain
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ CHECKPOINT_STEPS = 20
 def train(run: JobRun) -> Outcome:
     """Load, fit, measure what generating will cost, store."""
     give_back_memory()
-    held_before = resident_bytes()
+    held_before = memory_bytes()
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)

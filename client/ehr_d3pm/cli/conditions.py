@@ -25,9 +25,7 @@ class Asked:
     any_of: Annotated[Words, typer.Option(metavar="CODE", help=ANY_OF)] = None
     none_of: Annotated[Words, typer.Option(metavar="CODE", help=f"no record has it; {REPEATABLE}")] = None
     targets: Annotated[Words, typer.Option("--target", metavar="CODE=SHARE", help=TARGET)] = None
-    method: Annotated[str | None, typer.Option(help="how to meet conditions: auto, exact, langevin or rejection")] = (
-        None
-    )
+    method: Annotated[str | None, typer.Option(help="how conditions are met: auto, exact, langevin, rejection")] = None
     strength: Annotated[float | None, typer.Option(help="how strongly langevin guides")] = None
     steps: Annotated[int | None, typer.Option(help="network calls per record")] = None
     seed: int = 0

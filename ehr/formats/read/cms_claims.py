@@ -52,17 +52,15 @@ class CmsClaims(TablesReader):
             sex = pc.replace_substring(pc.replace_substring(stripped(rows.columns["sex"]), "1", "M"), "2", "F")
             yield Patients(rows.file, rows.lines, rows.columns["patient"], sex, as_days(rows.columns["birth"]))
             return
-        record, patient = rows.columns[self.unit], rows.columns["patient"]
+        record, patient = self.who(rows)
         if "time" in rows.columns:
             yield Visits(rows.file, rows.lines, record, patient, as_days(rows.columns["time"]))
         for name in [role for role in rows.columns if role not in (*CLAIMS.needs, *CLAIMS.takes)]:
             # an empty cell is no code: claims have room for more than they use
             some = filled(rows.columns[name])
             whose, codes, patients = (column.filter(pa.array(some)) for column in (record, rows.columns[name], patient))
-            code, was_number = without_dots(codes), name in rows.numbers
-            yield Events(
-                rows.file, rows.lines[some], whose, code, system_of(name), patients, code_was_number=was_number
-            )
+            code, system, was_number = without_dots(codes), system_of(name), name in rows.numbers
+            yield Events(rows.file, rows.lines[some], whose, code, system, patients, code_was_number=was_number)
 
 
 def system_of(column: str) -> str | None:

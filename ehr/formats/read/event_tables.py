@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import pyarrow as pa
+
 from ehr.errors import DataError
 from ehr.formats.read.protocol import Batch, Reader
 from ehr.formats.read.rejects import Rejects
@@ -24,10 +26,11 @@ class Table:
     marks: tuple[str, ...] = ()  # columns that must be there and are not read
     events: bool = True  # whether it gives records codes
     stems: tuple[str, ...] = ()  # other names of the file
+    system: str = ""  # of its codes, where all rows have the same
 
     def named(self, file: SourceFile) -> bool:
         return any(
-            file.stem == name or file.stem.startswith((f"{name}_", f"{name}-", f"{name}.")) for name in self.names
+            file.stem == name or file.stem.startswith((name + "_", name + "-", name + ".")) for name in self.names
         )
 
     @property
@@ -41,8 +44,8 @@ class Table:
         return [spellings[0] for spellings in needed if not there & set(spellings)]
 
     def is_in(self, file: SourceFile) -> bool:
-        told = self.telling != () and set(self.telling) <= set(file.plain_columns)
-        return (told or self.named(file)) and not self.missing(file)
+        by_columns = self.telling != () and set(self.telling) <= set(file.plain_columns)
+        return (by_columns or self.named(file)) and not self.missing(file)
 
     def columns(self, file: SourceFile) -> dict[str, str]:
         """role -> the column's name in this file."""
@@ -95,6 +98,10 @@ class TablesReader(Reader):
     def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:
         """role -> column of what `batches_of` needs."""
         return table.columns(file)
+
+    def who(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
+        """(record, patient) of each row."""
+        return rows.columns[self.unit], rows.columns["patient"]
 
     @abstractmethod
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:

@@ -1,7 +1,6 @@
 """What MIMIC-III and MIMIC-IV share: the same kinds of tables under other column names."""
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,6 @@ WHO = {"visit": ("hadm_id",), "patient": ("subject_id",)}
 
 
 class Mimic(TablesReader):
-    systems: ClassVar[dict[str, str]]  # table -> system, where all its rows have the same
     masked_age = 250
     _loinc: pa.Table
 
@@ -46,10 +44,6 @@ class Mimic(TablesReader):
     def wants(self, table: Table) -> bool:
         return super().wants(table) and table.name != "d_labitems"
 
-    def who(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
-        """(record, patient) of each row."""
-        return rows.columns[self.unit], rows.columns["patient"]
-
     def patients_of(self, rows: Rows) -> Patients:
         return Patients(
             rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
@@ -59,7 +53,7 @@ class Mimic(TablesReader):
         if table.name == LABS:
             yield self._labs(rows)
             return
-        if self.systems[table.name] == "NDC":
+        if table.system == "NDC":
             none = pc.equal(stripped(rows.columns["code"]), "0").to_numpy(zero_copy_only=False)
             rejects.add("no-ndc", rows.lines[none], rows.file)
             rows = rows.where(~none)
@@ -69,7 +63,7 @@ class Mimic(TablesReader):
         yield Events(rows.file, rows.lines, record, code, system, patient, code_was_number=was_number)
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
-        return self.systems[table.name]
+        return table.system
 
     def _labs(self, rows: Rows) -> Events:
         """Items by their LOINC code if D_LABITEMS gives one, else by their number."""

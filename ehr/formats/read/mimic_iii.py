@@ -3,8 +3,6 @@
 One record per HADM_ID or per SUBJECT_ID. Drugs are told by NDC; a row whose NDC is 0 names none.
 """
 
-from typing import ClassVar
-
 from ehr.formats.read.event_tables import Table
 from ehr.formats.read.mimic import WHO, Mimic
 
@@ -17,15 +15,9 @@ class MimicIII(Mimic):
         Table("patients", {"patient": ("subject_id",), "sex": ("gender",), "birth": ("dob",)}, marks=OWN, events=False),
         Table("admissions", {**WHO, "time": ("admittime",)}, marks=OWN, events=False),
         Table("d_labitems", {"item": ("itemid",), "loinc": ("loinc_code",)}, marks=OWN, events=False),
-        Table("diagnoses_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN),
-        Table("procedures_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN),
-        Table("cptevents", {**WHO, "code": ("cpt_cd",)}, marks=OWN),
-        Table("prescriptions", {**WHO, "code": ("ndc",)}, marks=OWN),
+        Table("diagnoses_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN, system="ICD9DX"),
+        Table("procedures_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN, system="ICD9PX"),
+        Table("cptevents", {**WHO, "code": ("cpt_cd",)}, marks=OWN, system="CPT"),
+        Table("prescriptions", {**WHO, "code": ("ndc",)}, marks=OWN, system="NDC"),
         Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, {"text": ("value",)}, marks=OWN),
     )
-    systems: ClassVar[dict[str, str]] = {
-        "diagnoses_icd": "ICD9DX",
-        "procedures_icd": "ICD9PX",
-        "cptevents": "CPT",
-        "prescriptions": "NDC",
-    }

@@ -3,8 +3,6 @@
 ICD versions 9 and 10 stand in one table: each row says which. A patient's year of birth is anchor_year - anchor_age.
 """
 
-from typing import ClassVar
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,20 +28,14 @@ class MimicIV(Mimic):
         Table("d_labitems", {"item": ("itemid",)}, {"loinc": ("loinc_code",)}, events=False),
         Table("diagnoses_icd", ICD),
         Table("procedures_icd", ICD),
-        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}),
-        Table("prescriptions", {**WHO, "code": ("ndc",)}),
+        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}, system="HCPCS"),
+        Table("prescriptions", {**WHO, "code": ("ndc",)}, system="NDC"),
         Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, {"text": ("value",)}),
     )
-    systems: ClassVar[dict[str, str]] = {
-        "diagnoses_icd": "",
-        "procedures_icd": "",
-        "hcpcsevents": "HCPCS",
-        "prescriptions": "NDC",
-    }
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
         if table.name not in VERSIONS:
-            return self.systems[table.name]
+            return table.system
         nine, ten = VERSIONS[table.name]
         version = stripped(rows.columns["version"])
         return pc.case_when(

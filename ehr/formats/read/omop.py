@@ -89,8 +89,7 @@ class Omop(TablesReader):
         elif table.name == "person":
             yield _patients_of(rows)
         else:
-            record, patient = rows.columns[self.unit], rows.columns["patient"]
-            yield Visits(rows.file, rows.lines, record, patient, as_days(rows.columns["time"]))
+            yield Visits(rows.file, rows.lines, *self.who(rows), as_days(rows.columns["time"]))
 
     def _events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Events:
         if self.unit not in rows.columns:
@@ -103,7 +102,7 @@ class Omop(TablesReader):
         if "value" in rows.columns:
             code, value = with_value_or_decile(code, rows.columns["value"], rows.columns.get("text"))
         day = as_days(rows.columns["time"]) if self._days_of_events and "time" in rows.columns else None
-        record, patient = rows.columns[self.unit], rows.columns["patient"]
+        record, patient = self.who(rows)
         was_number = "code" in rows.numbers and self.options.codes_from == "source"
         return Events(rows.file, rows.lines, record, code, system, patient, value, day, was_number)
 
@@ -149,8 +148,7 @@ def _patients_of(rows: Rows) -> Patients:
     columns = rows.columns
     sex = pa.nulls(len(rows), pa.string())
     if "sex" in columns:
-        by_concept = [SEXES.get(text) for text in stripped(columns["sex"]).to_pylist()]
-        sex = pa.array(by_concept, pa.string())
+        sex = pa.array([SEXES.get(text) for text in stripped(columns["sex"]).to_pylist()], pa.string())
     if "sex_text" in columns:
         sex = pc.coalesce(sex, columns["sex_text"])
     year = stripped(columns["year"])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ehr.errors import RequestError
 from ehr.formats.concepts import CodeConcepts
 from ehr.formats.read.rejects import Rejects
-from ehr.formats.read.sources import Limits, SourceFile
+from ehr.formats.read.sources import SourceFile
 
 Lines = NDArray[np.int64]
 Unit = Literal["visit", "patient"]
@@ -76,14 +76,12 @@ class Reader(ABC):
     """A format of uploads. An instance reads one upload, once."""
 
     name: ClassVar[str]
-    generality: ClassVar[int] = (
-        1  # `auto` tries formats with more telling tables (0) first and those of any table (2) last
-    )
+    generality: ClassVar[int] = 1  # `auto` tries formats with the most telling tables (0) first, of any table (2) last
     units: ClassVar[tuple[Unit, ...]] = ("visit", "patient")  # the first is the default
     masked_age: ClassVar[int | None] = None  # from this age on, a birth was moved to hide an age over 89
 
-    def __init__(self, files: Sequence[SourceFile], options: Options, limits: Limits) -> None:
-        self.files, self.options, self.limits = files, options, limits
+    def __init__(self, files: Sequence[SourceFile], options: Options) -> None:
+        self.files, self.options = files, options
         self.unit: Unit = self.units[0] if options.unit == "auto" else options.unit
         if self.unit not in self.units:
             raise RequestError(f"the format {self.name} has records by {' or '.join(self.units)} only")

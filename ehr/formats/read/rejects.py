@@ -29,7 +29,7 @@ class Rejects:
     def rows(self) -> int:
         return sum(self._rows.values())
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {
             reason: {"rows": rows, "file": self._lines[reason][0], "first_lines": self._lines[reason][1]}
             for reason, rows in self._rows.items()

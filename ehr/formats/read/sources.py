@@ -26,7 +26,7 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 LONGEST_HEADER = 4 << 20  # a wide table names thousands of codes
 DELIMITERS = (",", ";", "\t", "|")
 EXTENSIONS = (".gz", ".zst", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".ndjson", ".jsonl", ".json", ".npz")
-COPY_BYTES = 1 << 20
+HEAD_BYTES, COPY_BYTES = 1 << 16, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,11 @@ class SourceFile:
     @cached_property
     def head(self) -> bytes:
         """The first bytes once decompressed."""
+        data = b""
         with self.inflated(count=False) as file:
-            return _read_up_to(file, 65536)
+            while len(data) < HEAD_BYTES and (block := file.read(HEAD_BYTES - len(data))):
+                data += block
+        return data
 
     @cached_property
     def kind(self) -> str:
@@ -117,7 +120,7 @@ class SourceFile:
     def _first_line(self) -> str:
         with self.inflated(count=False) as file:
             data = b""
-            while b"\n" not in data and (block := file.read(65536)):
+            while b"\n" not in data and (block := file.read(HEAD_BYTES)):
                 data += block
                 if len(data) > LONGEST_HEADER:
                     raise DataError(f"the first line of {self.called} is too long to be a header")
@@ -143,8 +146,7 @@ class SourceFile:
             return list(self.schema.names)
         if self.kind != "table":
             return []
-        line = self._first_line
-        return next(csv.reader([line], delimiter=self.delimiter), [])
+        return next(csv.reader([self._first_line], delimiter=self.delimiter), [])
 
     @cached_property
     def plain_columns(self) -> list[str]:
@@ -230,10 +232,3 @@ def readable_parquet() -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError):
         raise DataError("the file is not a readable Parquet table") from None
-
-
-def _read_up_to(file: BinaryIO, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (block := file.read(size - len(data))):
-        data += block
-    return data

@@ -24,9 +24,6 @@ def _time(prefix: str) -> dict[str, tuple[str, ...]]:
     return {"time": ("start", "date", f"{prefix}_start_date", f"{prefix}_date", "start_date")}
 
 
-SYSTEMS = {"conditions": "SNOMED", "procedures": "SNOMED", "medications": "RXNORM"}
-
-
 class Synthea(TablesReader):
     name = "synthea"
     tables = (
@@ -35,9 +32,9 @@ class Synthea(TablesReader):
             {"patient": ("id", "pat_id"), "sex": ("gender",), "birth": ("birthdate", "birth_date")},
             events=False,
         ),
-        Table("conditions", _columns("cond"), _time("cond")),
-        Table("procedures", _columns("proc"), _time("proc")),
-        Table("medications", _columns("med"), _time("med")),
+        Table("conditions", _columns("cond"), _time("cond"), system="SNOMED"),
+        Table("procedures", _columns("proc"), _time("proc"), system="SNOMED"),
+        Table("medications", _columns("med"), _time("med"), system="RXNORM"),
     )
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
@@ -47,4 +44,4 @@ class Synthea(TablesReader):
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
         record, code = rows.columns[self.unit], stripped(rows.columns["code"])
-        yield Events(rows.file, rows.lines, record, code, SYSTEMS[table.name], patient, day=day)
+        yield Events(rows.file, rows.lines, record, code, table.system, patient, day=day)

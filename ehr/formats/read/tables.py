@@ -93,8 +93,7 @@ def _csv_rows(file: SourceFile, positions: Mapping[str, int], rejects: Rejects, 
             line = 2
             for batch in reader:
                 lines, line = _lines_of(batch.num_rows, line, malformed)
-                found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                columns = {role: found[names[position]] for role, position in positions.items()}
+                columns = {role: batch.column(names[position]) for role, position in positions.items()}
                 yield _decoded(file.label, lines, columns, rejects)
         except pa.ArrowInvalid as error:
             if "Empty CSV" not in str(error):  # a header and nothing else

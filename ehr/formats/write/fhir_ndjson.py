@@ -31,7 +31,7 @@ def write_fhir(cohort: CohortSource) -> Iterator[bytes]:
 
 
 def _records(people: People, block: Block, resources: list[str], encounter: str) -> Iterator[bytes]:
-    persons, told = people.of(block), people.told(block).tolist()
+    persons, said_by_person = people.of(block), people.said_by_person(block).tolist()
     first, records = block
     days = days_of(block.numbers()).astype(str).tolist()
     bounds, codes = records.indptr.tolist(), records.indices.tolist()
@@ -39,7 +39,8 @@ def _records(people: People, block: Block, resources: list[str], encounter: str)
         lines: list[str] = []
         for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(records))):
             own = range(bounds[i], bounds[i + 1])
-            texts = [_template(_patient(persons[i])), encounter, *(resources[codes[at]] for at in own if not told[at])]
+            events = (resources[codes[at]] for at in own if not said_by_person[at])
+            texts = [_template(_patient(persons[i])), encounter, *events]
             lines.append("".join(texts).replace(RECORD, str(first + i)).replace(DAY, days[i]))
         yield "".join(lines).encode()
 

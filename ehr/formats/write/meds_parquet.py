@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ehr.codes.systems import AGE, SEX, split_code
+from ehr.formats.write.arrow_rows import parquet_of
 from ehr.formats.write.dates import SYNTHETIC_DATES, days_of
 from ehr.formats.write.protocol import Block, CohortSource, Writer
-from ehr.formats.write.zips import Sink
 
 SCHEMA = pa.schema(
     [
@@ -24,12 +23,7 @@ SCHEMA = pa.schema(
 
 def write_meds(cohort: CohortSource) -> Iterator[bytes]:
     """One shard: subjects are contiguous, and what has no time (sex, age) comes first, as MEDS wants it."""
-    sink = Sink()
-    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), SCHEMA, compression="zstd") as writer:
-        for block in cohort.blocks():
-            writer.write_batch(_events(block, cohort.vocabulary))
-            yield sink.take()
-    yield sink.take()
+    return parquet_of(SCHEMA, (_events(block, cohort.vocabulary) for block in cohort.blocks()))
 
 
 def _events(block: Block, vocabulary: Sequence[str]) -> pa.RecordBatch:

@@ -58,8 +58,8 @@ MIDNIGHT = " 00:00:00"
 def write_mimic_iii(cohort: CohortSource) -> Iterator[bytes]:
     left_out = sorted(code for code in cohort.vocabulary if split_code(code)[0] not in CARRIED)
     stream = ZipStream()
-    told = {**cohort.manifest, "dates": SYNTHETIC_DATES, "codes_left_out": left_out}
-    yield from stream.file("manifest.json", [to_json(told)])
+    manifest = {**cohort.manifest, "dates": SYNTHETIC_DATES, "codes_left_out": left_out}
+    yield from stream.file("manifest.json", [to_json(manifest)])
     yield from stream.file("PATIENTS.csv", csv.table(PATIENTS, _patients(cohort)))
     yield from stream.file("ADMISSIONS.csv", csv.table(ADMISSIONS, _admissions(cohort)))
     yield from stream.file("D_LABITEMS.csv", csv.table(D_LABITEMS, _items(cohort)))

@@ -193,7 +193,7 @@ class Cdm:
 
     def _occurrences_of(self, table: Occurrences, block: Block, belongs: NDArray[np.bool_]) -> bytes:
         row, code = block.rows()
-        mine = belongs[code] & ~self.persons.told(block)
+        mine = belongs[code] & ~self.persons.said_by_person(block)
         record, code = row[mine] + block.first_record, code[mine]
         own, day = csv.numbers(record), csv.days(days_of(record))
         standard = [str(concept.concept_id if concept else 0) for concept in self.standard_concepts]

@@ -39,7 +39,7 @@ class People:
     def of(self, block: Block) -> list[Person]:
         return [Person(sex, band) for sex, band in zip(self._only(block, SEX), self._only(block, AGE), strict=True)]
 
-    def told(self, block: Block) -> NDArray[np.bool_]:
+    def said_by_person(self, block: Block) -> NDArray[np.bool_]:
         """Which rows of a block need no row of their own: the person says it."""
         return self._alone(block, SEX) | self._alone(block, AGE)
 

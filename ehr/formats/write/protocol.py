@@ -26,8 +26,7 @@ class Block(NamedTuple):
 
     def rows(self) -> tuple[Ints, Ints]:
         """(record within the block, code) of every code."""
-        records = self.records
-        return np.repeat(np.arange(len(records)), records.sizes()), records.indices.astype(np.int64)
+        return self.records.rows(), self.records.indices.astype(np.int64)
 
 
 @dataclass(frozen=True)
