@@ -12,7 +12,7 @@ from ehr_d3pm.cli.output import AsJson, Wait, client_of, console, print_json, pr
 
 COLORS = {"good": "green", "caution": "yellow", "fail": "bold red"}
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
-SMALL = 1e-3  # below, a figure is told as a power of ten
+SMALL = 1e-3  # below, a figure is shown as a power of ten
 SYNTHETIC = {"value": "synthetic", "floor": "real records"}
 ATTACKS = {"attack": "attack", "control": "control", "baseline": "guessing", "gain": "gain"}
 # family -> (title, its columns: role and heading)
