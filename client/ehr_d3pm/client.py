@@ -148,7 +148,7 @@ class Client:
     # --- following and downloading ---
 
     def wait(self, job: Json | str, on_change: Callable[[Json], None] | None = None) -> Json:
-        """The job when it has succeeded; JobFailedError if it did not. `on_change` gets the job whenever it has changed."""
+        """The job when it has succeeded; JobFailedError if it did not. `on_change` gets it whenever it has changed."""
         job_id = job if isinstance(job, str) else job["id"]
         look, last = LOOK_SECONDS, None
         while True:
