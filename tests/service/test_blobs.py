@@ -88,6 +88,23 @@ def test_a_write_that_fails_leaves_nothing(store: BlobStore) -> None:
         assert [path for path in store.root.rglob("*") if path.is_file()] == []
 
 
+def test_tidying_a_folder_leaves_writers_of_what_stays_alone(store: BlobStore) -> None:
+    store.write("models/m/a2/old.bin", b"old")
+    with store.create("models/m/a2/new.bin") as file:
+        file.write(b"new")
+        store.delete_folder("models/m", keep=["models/m/a2"])
+    assert sorted(store.list("models")) == ["models/m/a2/new.bin", "models/m/a2/old.bin"]
+
+
+def test_what_a_killed_writer_left_goes_with_its_folder(tmp_path: Path) -> None:
+    store = FileStore(f"file://{tmp_path}")
+    for folder in ("models/m/a1", "models/m/a2"):
+        store.write(f"{folder}/x.bin", b"x")
+    (tmp_path / "models/m/a1/.tmp-0123").write_bytes(b"half")
+    store.delete_folder("models/m", keep=["models/m/a2"])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "models/m/a2/x.bin"]
+
+
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(f"file://{tmp_path}")
 
