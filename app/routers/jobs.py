@@ -31,7 +31,7 @@ def list_jobs(
 ) -> PageAnswer[JobAnswer]:
     """List jobs, newest first."""
     with services.database.read_scope() as session:
-        page = JobRepository(session).page(identity.owner, cursor, limit, kind, state)
+        page = JobRepository(session).page(identity.owner, cursor, limit, kind=kind, state=state)
         return PageAnswer(items=[JobAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
 
 
