@@ -12,7 +12,7 @@ from app.schemas.answers import JobAnswer, PageAnswer
 from app.services import Services
 from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
 from model_store.repositories import JobRepository
-from worker.contract import Kind, route_of
+from worker.contract import ROUTES, Kind
 
 router = APIRouter(tags=["jobs"])
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
@@ -69,7 +69,7 @@ def retry_job(
 
     Training goes on from its checkpoint; a cohort keeps its finished parts and only the rest is made.
     """
-    task, queue = route_of(_authorise(services, identity, job_id))
+    task, queue = ROUTES[_authorise(services, identity, job_id)]
     submission = Submission(identity, "POST /jobs/{id}/retry", key, {"job_id": job_id}, job_id)
     with services.database.session_scope() as session:
         job = earlier = reserve_key(session, submission)

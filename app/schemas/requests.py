@@ -1,17 +1,14 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
 from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
-from worker.contract import FormatName, RollupName, check_method
-
-# How conditions are met: `auto` leaves the choice to the service.
-MethodName = Literal["auto", "exact", "langevin", "rejection"]
+from worker.contract import FormatName, MethodName, RollupName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
 
@@ -123,10 +120,7 @@ class GenerateRequest(Request):
         True, description="also measure the cohort and write a report; false needs the scope `admin`"
     )
 
-    @model_validator(mode="after")
-    def _method_fits(self) -> Self:
-        check_method(self.method, asks=self.asks_for_something, targets=bool(self.targets))
-        return self
+    _method_fits = model_validator(mode="after")(method_fits)
 
     @property
     def asks_for_something(self) -> bool:

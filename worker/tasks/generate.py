@@ -21,7 +21,7 @@ from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
 from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
-from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
+from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import EffectiveSize
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
@@ -137,17 +137,16 @@ def _prepare_parts(run: JobRun, n: int) -> int:
     """Make the part rows or find those of an earlier attempt; returns how many records are already there."""
     part_records = max(run.runtime.settings.part_records // CHUNK, 1) * CHUNK
 
-    def prepare() -> int:
-        with run.runtime.database.session_scope() as session:
-            LeaseRepository(session).check(run.claim)
-            cohorts = CohortRepository(session)
-            cohorts.ensure_parts(run.claim.job_id, n, part_records)
-            for part in cohorts.parts(run.claim.job_id):
-                if part.state == "done" and not (part.blob and run.runtime.store.exists(part.blob)):
-                    cohorts.forget_part(part.job_id, part.number)
-            return cohorts.done_records(run.claim.job_id)
+    def prepare(session: Session) -> int:
+        LeaseRepository(session).check(run.claim)
+        cohorts = CohortRepository(session)
+        cohorts.ensure_parts(run.claim.job_id, n, part_records)
+        for part in cohorts.parts(run.claim.job_id):
+            if part.state == "done" and not (part.blob and run.runtime.store.exists(part.blob)):
+                cohorts.forget_part(part.job_id, part.number)
+        return cohorts.done_records(run.claim.job_id)
 
-    return patiently(prepare)
+    return patiently(run.runtime.database.session_scope, prepare)
 
 
 def _ask_for_help(runtime: Runtime, job_id: str) -> None:
@@ -161,19 +160,13 @@ def _ask_for_help(runtime: Runtime, job_id: str) -> None:
 
 
 def _claim_part(runtime: Runtime, job_id: str, worker: str) -> PartClaim | None:
-    def claim() -> PartClaim | None:
-        with runtime.database.session_scope() as session:
-            return CohortRepository(session).claim_part(job_id, worker, runtime.settings.lease_seconds)
-
-    return patiently(claim)
+    seconds = runtime.settings.lease_seconds
+    scope = runtime.database.session_scope
+    return patiently(scope, lambda session: CohortRepository(session).claim_part(job_id, worker, seconds))
 
 
 def _done_records(runtime: Runtime, job_id: str) -> int:
-    def look() -> int:
-        with runtime.database.read_scope() as session:
-            return CohortRepository(session).done_records(job_id)
-
-    return patiently(look)
+    return patiently(runtime.database.read_scope, lambda session: CohortRepository(session).done_records(job_id))
 
 
 def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
@@ -199,17 +192,14 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
             effective = size.of(len(records))
             data = pack_part(part.first_record, records, source.bundle.vocabulary, effective)
             runtime.store.write(blob, data)
-            patiently(lambda: _finish_part(runtime, part, blob, data))
+            written = (blob, hashlib.sha256(data).hexdigest(), len(data))
+            scope = runtime.database.session_scope
+            patiently(scope, lambda session: CohortRepository(session).finish_part(part, *written))
         except BaseException as error:
             runtime.store.delete(blob)
             if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
                 _free_part(runtime, part)
             raise
-
-
-def _finish_part(runtime: Runtime, part: PartClaim, blob: str, data: bytes) -> None:
-    with runtime.database.session_scope() as session:
-        CohortRepository(session).finish_part(part, blob, hashlib.sha256(data).hexdigest(), len(data))
 
 
 def _free_part(runtime: Runtime, part: PartClaim) -> None:
@@ -268,7 +258,7 @@ def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:
     JobRepository(session).submit(
         run.claim.owner,
         "evaluate",
-        *route_of("evaluate"),
+        *ROUTES["evaluate"],
         payload.stored(),
         run.runtime.settings.max_attempts,
         job_id=job_id,
