@@ -7,10 +7,10 @@ from typing import Any
 
 from ehr.generators import CHUNK
 from runtime.broker import WorkerFacts
+from worker.contract import UNCONDITIONAL
 
 GIB = 1 << 30
 JOB_SECONDS = 0.5  # of every job: its message, its claim, its manifest
-UNCONDITIONAL = "unconditional"
 PART_SECONDS = 0.02  # of every part: its claim, its lease, its file
 
 

@@ -40,6 +40,7 @@ else:
 
 # How conditions are met: `auto` leaves the choice to the service.
 MethodName = Literal["auto", "exact", "langevin", "rejection"]
+UNCONDITIONAL = "unconditional"  # what generating without conditions costs stands under this name in a model's costs
 Name = Field(min_length=1, max_length=200)
 
 

@@ -21,7 +21,6 @@ from model_store.cohorts import (
     cohort_manifest,
     effective_records,
     iter_blocks,
-    load_cohort_manifest,
     pack_part,
     save_cohort_manifest,
 )
@@ -36,7 +35,7 @@ from model_store.datasets import (
 )
 from model_store.files import pack_arrays, unpack_arrays
 from model_store.ids import DATASET, JOB, MODEL, new_id
-from model_store.manifests import CohortPart, SourceModel
+from model_store.manifests import CohortManifest, CohortPart, SourceModel
 
 
 class MemoryStore(S3Store):
@@ -235,7 +234,7 @@ def test_a_cohort_comes_back_with_its_empty_records(store: BlobStore) -> None:
     folder = f"{layout.cohort_folder(job_id)}/a1"
     manifest = cohort_manifest(SourceModel(id="m"), {"n": 4}, VOCABULARY, [part])
     manifest_hash = save_cohort_manifest(store, f"{folder}/manifest.json", manifest)
-    (block,) = iter_blocks(store, load_cohort_manifest(store, folder, manifest_hash))
+    (block,) = iter_blocks(store, CohortManifest.read(store, folder, manifest_hash))
     assert block.first_record == 1024
     assert block.records.indptr.tolist() == [0, 2, 2, 3, 3] and block.records.indices.tolist() == [0, 2, 1]
     assert effective_records(store, manifest) is None  # nothing was weighed
