@@ -23,9 +23,6 @@ class Expectation:
     memory_gib: float | None
 
 
-NOTHING_KNOWN = Expectation(None, None, None)
-
-
 def parts_of(n: int, part_records: int) -> tuple[int, int]:
     """(parts, records in a full part): parts are whole chunks."""
     size = max(part_records // CHUNK, 1) * CHUNK
@@ -49,7 +46,7 @@ def expectation(
     condition is rare.
     """
     if costs is None:
-        return NOTHING_KNOWN
+        return Expectation(None, None, None)
     methods = costs["methods"]
     cost = methods.get(method or UNCONDITIONAL, methods[UNCONDITIONAL])
     calls = cost["steps"] if steps is None or cost["steps"] is None else steps

@@ -1,6 +1,7 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -83,13 +84,8 @@ def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) ->
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, with the first two made now: what is missing or damaged early is answered by a status."""
-    first = [block for _, block in zip(range(2), blocks, strict=False)]
-
-    def rest() -> Iterator[bytes]:
-        yield from first
-        yield from blocks
-
-    return rest()
+    first = list(islice(blocks, 2))
+    return chain(first, blocks)
 
 
 def _answer(row: Cohort) -> CohortAnswer:
