@@ -40,5 +40,5 @@ def delete_row(
     """Delete what the caller has, with its files."""
     with services.database.session_scope() as session:
         repository(session).delete(identity.owner, row_id)
-        audit(session, identity, f"delete {repository.table.__name__.lower()}", row_id)
+        audit(session, identity, f"delete {repository.table.__tablename__.removesuffix('s')}", row_id)
     services.sweeper.wake()

@@ -50,7 +50,7 @@ class OwnedRepository(Repository, Generic[Row]):
         mine = {"owner": owner, self.id_column: checked_id(row_id, self.id_kind)}
         row: Row | None = self.session.scalar(select(self.table).filter_by(**mine))
         if row is None:
-            raise NotFoundError(f"there is no {self.table.__name__.lower()} with this id")
+            raise NotFoundError(f"there is no {self.table.__tablename__.removesuffix('s')} with this id")
         return row
 
     def page(self, owner: str, cursor: str | None = None, limit: int = 50, **only: str | None) -> Page[Row]:
