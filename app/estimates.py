@@ -7,10 +7,10 @@ from typing import Any
 
 from ehr.generators import CHUNK
 from runtime.broker import WorkerFacts
+from worker.contract import UNCONDITIONAL
 
 GIB = 1 << 30
 JOB_SECONDS = 0.5  # of every job: its message, its claim, its manifest
-UNCONDITIONAL = "unconditional"
 PART_SECONDS = 0.02  # of every part: its claim, its lease, its file
 
 
@@ -21,9 +21,6 @@ class Expectation:
     steps: int | None
     seconds: float | None
     memory_gib: float | None
-
-
-NOTHING_KNOWN = Expectation(None, None, None)
 
 
 def parts_of(n: int, part_records: int) -> tuple[int, int]:
@@ -49,7 +46,7 @@ def expectation(
     condition is rare.
     """
     if costs is None:
-        return NOTHING_KNOWN
+        return Expectation(None, None, None)
     methods = costs["methods"]
     cost = methods.get(method or UNCONDITIONAL, methods[UNCONDITIONAL])
     calls = cost["steps"] if steps is None or cost["steps"] is None else steps

@@ -3,9 +3,7 @@
 import json
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 
-import anyio
 import anyio.to_thread
 
 from app.services import Services
@@ -23,7 +21,7 @@ async def event_stream(services: Services, owner: str, job_id: str, seen: int) -
     look, last_sent = LOOK_SECONDS, time.monotonic()
     yield "retry: 2000\n\n"
     while True:
-        events = await anyio.to_thread.run_sync(partial(_events_after, services, owner, job_id, seen))
+        events = await anyio.to_thread.run_sync(_events_after, services, owner, job_id, seen)
         for event in events:
             yield formatted(event)
             seen = event.id

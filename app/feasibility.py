@@ -90,12 +90,7 @@ def _target(
 ) -> TargetSupportAnswer:
     codes = tuple(vocabulary.matching_any(target.codes))
     meeting, others = (_support(index, terms, Requirement(codes, wanted)) for wanted in (True, False))
-    return TargetSupportAnswer(
-        codes=target.codes,
-        share=target.share,
-        meeting=SupportAnswer.of(meeting),
-        others=SupportAnswer.of(others),
-    )
+    return TargetSupportAnswer.of(target, meeting=SupportAnswer.of(meeting), others=SupportAnswer.of(others))
 
 
 def _relaxed(

@@ -1,6 +1,5 @@
 """The application: `create_app(settings)` for a server or a test, `app.main:production` for uvicorn."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,7 +14,6 @@ from app.services import Services
 from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 
-log = logging.getLogger(__name__)
 UPLOAD_PATH = "/datasets"
 # As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
 # each would open and close a connection of its own.

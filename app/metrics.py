@@ -36,8 +36,9 @@ class JobGauges:
 class Metrics:
     """One registry per application, so that tests can have many."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(JobGauges(database))
         labels = ["method", "route"]
         self._requests = Counter(
             "ehr_d3pm_http_requests", "Requests answered", [*labels, "status"], registry=self.registry
@@ -45,9 +46,6 @@ class Metrics:
         self._seconds = Histogram(
             "ehr_d3pm_http_seconds", "Seconds per request", labels, buckets=BUCKETS, registry=self.registry
         )
-
-    def watch_jobs(self, database: Database) -> None:
-        self.registry.register(JobGauges(database))
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request has ended. Methods are bounded: any word can be sent as one."""

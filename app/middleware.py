@@ -58,15 +58,8 @@ class RequestMiddleware:
             # the route's template: a raw path may contain whatever a client typed
             route = getattr(scope.get("route"), "path", "unmatched")
             self.metrics.count(scope["method"], route, status, seconds)
-            log.info(
-                "request",
-                extra={
-                    "method": scope["method"],
-                    "route": route,
-                    "status": status,
-                    "milliseconds": round(1000 * seconds, 1),
-                },
-            )
+            answered = {"status": status, "milliseconds": round(1000 * seconds, 1)}
+            log.info("request", extra={"method": scope["method"], "route": route} | answered)
             request_id.reset(token)
 
 

@@ -78,7 +78,7 @@ HTTP_SLUGS = {
     413: ("too-large", "The request is too large"),
     415: ("unsupported-media-type", "This kind of body is not accepted"),
 }
-RETRY_AFTER_SECONDS = "2"
+HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}
 
 
 def row_for(error: Exception) -> Row:
@@ -91,12 +91,7 @@ def problem(status: int, slug: str, title: str, detail: str, **more: Any) -> JSO
     body = {"type": TYPE_PREFIX + slug, "title": title, "status": status, "detail": detail} | more
     if (current := request_id.get()) is not None:
         body["request_id"] = current
-    headers = {}
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if status == 503:
-        headers["Retry-After"] = RETRY_AFTER_SECONDS
-    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+    return JSONResponse(body, status, HEADERS.get(status), media_type=MEDIA_TYPE)
 
 
 def problem_of(error: Exception, **more: Any) -> JSONResponse:

@@ -13,11 +13,12 @@ from ehr.errors import NotFoundError
 from ehr.generators import generator_spec
 from ehr.support import TrainingIndex
 from ehr.vocabulary import Vocabulary
-from model_store import bundles, datasets
+from model_store import datasets
 from model_store.blobs import BlobStore, open_store
 from model_store.database import Database
-from model_store.manifests import vocabulary_in
+from model_store.manifests import DatasetManifest, ModelManifest, vocabulary_in
 from model_store.repositories import DatasetRepository, IdempotencyRepository
+from model_store.repositories.base import OwnedRepository, Row
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
 from runtime.settings import Settings
@@ -53,14 +54,18 @@ class Services:
         self.database = Database(settings.resolved_database_url)
         self.store: BlobStore = open_store(settings.resolved_store_url)
         self.broker = Broker(settings.resolved_redis_url)
-        self.metrics = Metrics()
-        self.metrics.watch_jobs(self.database)
+        self.metrics = Metrics(self.database)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
         self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)
         self._code_counts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_code_counts)
         self._index = lru_cache(REMEMBERED_INDEXES)(self._load_index)
         self._index_lock = threading.Lock()
+
+    def row(self, repository: type[OwnedRepository[Row]], owner: str, row_id: str) -> Row:
+        """The owner's row of that table, or NotFoundError."""
+        with self.database.read_scope() as session:
+            return repository(session).get(owner, row_id)
 
     def facts_of(self, model: Model) -> ModelFacts:
         """The codes a model knows, and how many network calls it can make."""
@@ -69,8 +74,7 @@ class Services:
     def training_index_of(self, model: Model) -> TrainingIndex | None:
         """The records a model learned from, by code; None if they are gone."""
         try:
-            with self.database.read_scope() as session:
-                dataset = DatasetRepository(session).get(model.owner, model.dataset_id)
+            dataset = self.row(DatasetRepository, model.owner, model.dataset_id)
         except NotFoundError:
             return None
         if dataset.vocabulary_hash != self.facts_of(model).vocabulary.hash:
@@ -99,7 +103,7 @@ class Services:
         self.database.close()
 
     def _load_facts(self, prefix: str, manifest_hash: str, generator: str) -> ModelFacts:
-        manifest = bundles.load_manifest(self.store, prefix, manifest_hash)
+        manifest = ModelManifest.read(self.store, prefix, manifest_hash)
         calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
         return ModelFacts(vocabulary_in(manifest), calls)
 
@@ -108,5 +112,5 @@ class Services:
         return TrainingIndex(dataset.split("train", holdout_share))
 
     def _load_code_counts(self, prefix: str, manifest_hash: str) -> CodeCounts:
-        manifest = datasets.load_dataset_manifest(self.store, prefix, manifest_hash)
+        manifest = DatasetManifest.read(self.store, prefix, manifest_hash)
         return CodeCounts(manifest.vocabulary, manifest.shown_counts)

@@ -26,7 +26,7 @@ from model_store.repositories import (
     ModelRepository,
 )
 from model_store.tables import Job
-from worker.contract import Payload, route_of
+from worker.contract import ROUTES, Payload
 
 IdempotencyKey = Annotated[
     str | None,
@@ -106,7 +106,7 @@ def submit(
             DiscardRepository(session).forget(folder)
         attempts = services.settings.max_attempts
         job = JobRepository(session).submit(
-            owner, kind, *route_of(kind), payload.stored(), attempts, job_id=submission.job_id
+            owner, kind, *ROUTES[kind], payload.stored(), attempts, job_id=submission.job_id
         )
         audit(session, submission.identity, f"submit {kind}", job.id)
     services.sweeper.wake()

@@ -53,20 +53,15 @@ def save_bundle(store: BlobStore, folder: str, bundle: Bundle) -> str:
     return write_folder(store, folder, {WEIGHTS: bundle.weights}, bundle.manifest.stored())
 
 
-def load_manifest(store: BlobStore, folder: str, manifest_hash: str) -> ModelManifest:
-    """The manifest alone, verified; CorruptError if it was changed."""
-    return ModelManifest.read(store, folder, manifest_hash)
-
-
 def load_bundle(store: BlobStore, folder: str, manifest_hash: str) -> Bundle:
     """The bundle, if every byte is as it was written; CorruptError otherwise."""
-    manifest = load_manifest(store, folder, manifest_hash)
+    manifest = ModelManifest.read(store, folder, manifest_hash)
     return Bundle(read_file(store, folder, manifest.files, WEIGHTS), manifest)
 
 
 def zip_bundle(store: BlobStore, folder: str, manifest_hash: str, target: BinaryIO) -> None:
     """Write the bundle as one zip file, after verifying it."""
-    manifest = load_manifest(store, folder, manifest_hash)
+    manifest = ModelManifest.read(store, folder, manifest_hash)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name in (MANIFEST, *sorted(manifest.files)):
             data = store.read(f"{folder}/{name}", manifest.files.get(name))

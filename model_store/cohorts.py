@@ -52,11 +52,6 @@ def save_cohort_manifest(store: BlobStore, blob: str, manifest: CohortManifest) 
     return hashlib.sha256(data).hexdigest()
 
 
-def load_cohort_manifest(store: BlobStore, folder: str, manifest_hash: str) -> CohortManifest:
-    """The manifest, verified. `folder` is the cohort row's prefix."""
-    return CohortManifest.read(store, folder, manifest_hash)
-
-
 def cohort_source(store: BlobStore, manifest: CohortManifest, dataset: DatasetManifest | None = None) -> CohortSource:
     """What writers need. `dataset`: what is known of the codes, if the cohort's dataset is still there."""
     return CohortSource(

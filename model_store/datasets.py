@@ -102,7 +102,7 @@ def data_hash(records: Records, position: NDArray[np.float32]) -> str:
 
 def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDataset:
     """The dataset, if every byte is as it was written; CorruptError otherwise."""
-    manifest = load_dataset_manifest(store, folder, manifest_hash)
+    manifest = DatasetManifest.read(store, folder, manifest_hash)
     arrays = unpack_arrays(read_file(store, folder, manifest.files, RECORDS))
     vocabulary = vocabulary_in(manifest)
     return StoredDataset(
@@ -114,11 +114,6 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         manifest.data_hash,
         manifest.may_be_attacked,
     )
-
-
-def load_dataset_manifest(store: BlobStore, folder: str, manifest_hash: str) -> DatasetManifest:
-    """The manifest alone, verified; CorruptError if it was changed."""
-    return DatasetManifest.read(store, folder, manifest_hash)
 
 
 def _arrays(records: Records, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:

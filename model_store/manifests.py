@@ -31,6 +31,11 @@ class Manifest(Stored):
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1
 
+    format: str
+    version: int
+    vocabulary: tuple[str, ...]
+    vocabulary_hash: str
+
     @classmethod
     def of(cls, vocabulary: Vocabulary, **said: Any) -> Self:
         """A new one, of the present version."""
@@ -46,10 +51,6 @@ class Manifest(Stored):
 class DatasetManifest(Manifest):
     FORMAT = "ehr-d3pm dataset"
 
-    format: str
-    version: int
-    vocabulary: tuple[str, ...]
-    vocabulary_hash: str
     data_hash: str
     test_share: float
     holdout_share: float
@@ -64,11 +65,7 @@ class DatasetManifest(Manifest):
 class ModelManifest(Manifest):
     FORMAT = "ehr-d3pm model"
 
-    format: str
-    version: int
     config: dict[str, Any]  # the generator's own
-    vocabulary: tuple[str, ...]
-    vocabulary_hash: str
     libraries: dict[str, str]
     dataset_id: str | None = None
     data_hash: str | None = None
@@ -107,12 +104,8 @@ class CohortPart(Stored):
 class CohortManifest(Manifest):
     FORMAT = "ehr-d3pm cohort"
 
-    format: str
-    version: int
     model: SourceModel
     request: dict[str, Any]  # as it was asked for
-    vocabulary: tuple[str, ...]
-    vocabulary_hash: str
     libraries: dict[str, str]
     dates: str
     parts: tuple[CohortPart, ...]  # in order
@@ -128,7 +121,7 @@ class CohortManifest(Manifest):
         return [AskedTarget.model_validate(target) for target in self.request.get("targets") or []]
 
 
-def vocabulary_in(manifest: DatasetManifest | ModelManifest | CohortManifest) -> Vocabulary:
+def vocabulary_in(manifest: Manifest) -> Vocabulary:
     """The codes, if they are the ones their hash belongs to; CorruptError otherwise."""
     vocabulary = Vocabulary(manifest.vocabulary)
     if vocabulary.hash != manifest.vocabulary_hash:

@@ -14,8 +14,6 @@ from ehr.errors import EhrError
 # Recovery is by lease, never by redelivery: the broker must not hand a long job's message to a second worker.
 VISIBILITY_TIMEOUT_SECONDS = 30 * 86_400
 CONNECT_SECONDS = 2
-
-
 PRESENCE_KEY = "ehr-d3pm:worker:"
 PRESENCE_SECONDS = 15
 
@@ -56,31 +54,30 @@ class Broker:
 
     def check(self) -> None:
         """BrokerError unless the broker answers; for readiness."""
-        try:
-            with self.app.connection_for_write() as connection:
-                connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
-        except Exception as error:
-            raise BrokerError(f"the broker does not answer: {type(error).__name__}") from error
+        with self._connection():
+            pass
 
     def announce(self, worker: WorkerFacts) -> None:
         """Note that a worker lives; forgotten unless noted again within PRESENCE_SECONDS."""
-        with self._client() as client:
+        with self._connection() as connection:
+            client = connection.default_channel.client
             client.set(f"{PRESENCE_KEY}{worker.name}", json.dumps(asdict(worker)), ex=PRESENCE_SECONDS)
 
     def workers(self) -> list[WorkerFacts]:
         """The workers that live. BrokerError if nobody can say."""
-        with self._client() as client:
+        with self._connection() as connection:
+            client = connection.default_channel.client
             keys = list(client.scan_iter(f"{PRESENCE_KEY}*", count=1000))
             found = client.mget(keys) if keys else []
         return [WorkerFacts(**json.loads(facts)) for facts in found if facts is not None]
 
     @contextmanager
-    def _client(self) -> Iterator[Any]:
-        """The Redis client under the connection, or BrokerError."""
+    def _connection(self) -> Iterator[Any]:
+        """A connection for as long as the block runs; BrokerError if it cannot be made or breaks."""
         try:
             with self.app.connection_for_write() as connection:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
-                yield connection.default_channel.client
+                yield connection
         except Exception as error:
             raise BrokerError(f"the broker does not answer: {type(error).__name__}") from error
 

@@ -5,7 +5,7 @@ It runs in API and worker processes, never as a queued task: it must work exactl
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ehr.errors import StoreError
 from model_store.blobs import BlobStore
@@ -51,7 +51,10 @@ class Sweeper:
     def sweep(self) -> None:
         """One round of everything. A step that fails does not keep the others from running."""
         for step in (self.expire_leases, self.publish, self.discard):
-            self._guarded(step)
+            try:
+                step()
+            except Exception as error:  # a database that is away comes back; the thread must be there then
+                log.warning("a sweep failed", extra={"step": step.__name__, "reason": type(error).__name__})
 
     def expire_leases(self) -> None:
         with self.database.session_scope() as session:
@@ -89,12 +92,6 @@ class Sweeper:
             self.sweep()
             self._awake.wait(self.settings.sweep_seconds)
             self._awake.clear()
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:  # a database that is away comes back; the thread must be there then
-            log.warning("a sweep failed", extra={"step": step.__name__, "reason": type(error).__name__})
 
 
 def carry_out_discards(database: Database, store: BlobStore) -> None:

@@ -61,7 +61,7 @@ def generate_parts(job_id: str) -> None:
 @signals.worker_process_init.connect
 def _child_started(**_: Any) -> None:
     # A child in the middle of a job must not outlive a killed parent: it would keep the lease of a worker that is gone.
-    die_with_parent(signal.SIGKILL, expected_parent=os.getppid())
+    die_with_parent(signal.SIGKILL, os.getppid())
 
 
 _sweeper = SweeperProcess()

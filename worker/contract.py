@@ -3,7 +3,7 @@
 A payload is stored in the job's row; a message carries the job's id and nothing else.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,17 +12,15 @@ from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.formats.read import AUTO, READERS
 from ehr.generators import DEFAULT_GENERATOR
 
-TASKS = {
-    "ingest": "ehr_d3pm.ingest",
-    "train": "ehr_d3pm.train",
-    "generate": "ehr_d3pm.generate",
-    "evaluate": "ehr_d3pm.evaluate",
-}
+Kind = Literal["ingest", "train", "generate", "evaluate"]
+TASKS = {kind: f"ehr_d3pm.{kind}" for kind in get_args(Kind)}
 # Asks a worker to take parts of a running generate job; losing it only costs time.
 HELP_TASK = "ehr_d3pm.generate_parts"
 
 # kind of job -> queue; a worker takes jobs from the queues it is started with
 QUEUES = {kind: kind for kind in TASKS}
+# kind of job -> (task, queue)
+ROUTES: dict[str, tuple[str, str]] = {kind: (TASKS[kind], QUEUES[kind]) for kind in TASKS}
 
 # kind of job -> its steps, in order, as they appear in a job's progress
 STEPS: dict[str, tuple[str, ...]] = {
@@ -40,16 +38,10 @@ else:
     FormatName = Literal[AUTO, *(reader.name for reader in READERS)]
     RollupName = Literal[*ROLLUPS]
 
-Kind = Literal["ingest", "train", "generate", "evaluate"]
+# How conditions are met: `auto` leaves the choice to the service.
+MethodName = Literal["auto", "exact", "langevin", "rejection"]
+UNCONDITIONAL = "unconditional"  # what generating without conditions costs stands under this name in a model's costs
 Name = Field(min_length=1, max_length=200)
-
-
-def route_of(kind: str) -> tuple[str, str]:
-    """(task, queue) of a kind of job: what JobRepository.submit wants."""
-    return TASKS[kind], QUEUES[kind]
-
-
-ROUTES: dict[str, tuple[str, str]] = {kind: route_of(kind) for kind in TASKS}
 
 
 class Payload(BaseModel):
@@ -103,6 +95,15 @@ class TrainPayload(Payload):
     holdout_share: float | None = Field(None, gt=0, lt=0.5, description="other than the dataset's own")
 
 
+def method_fits(asked: Any) -> Any:
+    """ValueError if the method of a request or a payload for a cohort cannot be what was meant."""
+    if asked.method != "auto" and asked.conditions.is_empty and not asked.targets:
+        raise ValueError(f"method '{asked.method}' says how to meet conditions, but there are none")
+    if asked.method == "langevin" and asked.targets:
+        raise ValueError("targets are met by 'exact' or 'rejection'; 'langevin' only makes codes more common")
+    return asked
+
+
 class GeneratePayload(Payload):
     """Draw a cohort. The cohort's id is the job's id."""
 
@@ -110,25 +111,13 @@ class GeneratePayload(Payload):
     n: int = Field(ge=1)
     conditions: AskedCondition = Field(default_factory=AskedCondition)
     targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
-    method: Literal["auto", "exact", "langevin", "rejection"] = "auto"
+    method: MethodName = "auto"
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)
     steps: int | None = Field(None, ge=1, le=10_000)
     evaluate: bool = True
     warnings: list[str] = Field(default_factory=list, description="what the service had to say about the request")
-
-    @model_validator(mode="after")
-    def _method_fits(self) -> Self:
-        check_method(self.method, asks=not self.conditions.is_empty or bool(self.targets), targets=bool(self.targets))
-        return self
-
-
-def check_method(method: str, *, asks: bool, targets: bool) -> None:
-    """ValueError if the method cannot be what was meant."""
-    if method != "auto" and not asks:
-        raise ValueError(f"method '{method}' says how to meet conditions, but there are none")
-    if method == "langevin" and targets:
-        raise ValueError("targets are met by 'exact' or 'rejection'; 'langevin' only makes codes more common")
+    _method_fits = model_validator(mode="after")(method_fits)
 
 
 class EvaluatePayload(Payload):

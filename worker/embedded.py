@@ -161,11 +161,9 @@ class Supervisor:
     _stopping: bool = False
 
     def __enter__(self) -> "Supervisor":
-        try:
+        with self._stack as stack:  # what has been started ends if the rest does not start
             self._start()
-        except BaseException:
-            self._stack.close()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,13 +178,9 @@ class Supervisor:
             self._keep(start_valkey(folder / "valkey", settings.embedded_socket))
         environment = self.environment()
         logs = folder / "worker.log"
-        worker = Child("worker", [sys.executable, "-m", "worker"], environment, logs)
-        worker.start()
-        self._keep(worker)
+        self._keep(Child("worker", [sys.executable, "-m", "worker"], environment, logs))
         if self.api_command is not None:
-            api = Child("api", self.api_command, environment)
-            api.start()
-            self._keep(api)
+            self._keep(Child("api", self.api_command, environment))
 
     def environment(self) -> dict[str, str]:
         """What the processes must agree on, wherever each is started from."""
@@ -219,8 +213,10 @@ class Supervisor:
         self._stopping = True
 
     def _keep(self, child: Child) -> None:
-        self.children.append(child)
         self._stack.callback(child.stop)
+        if not child.is_up():
+            child.start()
+        self.children.append(child)
 
     def _release_leases(self) -> None:
         """With a database of its own nobody else can be at work: jobs of a killed run need not wait for their lease."""

@@ -10,6 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from model_store.repositories import Claim, LeaseRepository
 from model_store.tables import Job
 from runtime.logs import place_of
 from runtime.sweeper import carry_out_discards
-from worker.contract import route_of
+from worker.contract import ROUTES
 from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, Heartbeat, StopSignal
 from worker.progress import JobProgress
@@ -66,12 +67,13 @@ def new_worker_name() -> str:
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
-def patiently(write: Callable[[], T]) -> T:
-    """Use the database; while it is away, wait and try again."""
+def patiently(scope: Callable[[], AbstractContextManager[Session]], work: Callable[[Session], T]) -> T:
+    """Do a unit of work in a session of `scope`; while the database is away, wait and try again."""
     deadline = time.monotonic() + DATABASE_PATIENCE_SECONDS
     while True:
         try:
-            return write()
+            with scope() as session:
+                return work(session)
         except DATABASE_AWAY:
             if time.monotonic() > deadline:
                 raise
@@ -80,12 +82,11 @@ def patiently(write: Callable[[], T]) -> T:
 
 def execute(runtime: Runtime, job_id: str, task: Callable[[JobRun], Outcome]) -> None:
     """Claim a job and carry it to an end. Does nothing if there is nothing to claim."""
-
-    def claim_it() -> Claim | None:
-        with runtime.database.session_scope() as session:
-            return LeaseRepository(session).claim(job_id, new_worker_name(), runtime.settings.lease_seconds)
-
-    claim = patiently(claim_it)
+    lease_seconds = runtime.settings.lease_seconds
+    claim = patiently(
+        runtime.database.session_scope,
+        lambda session: LeaseRepository(session).claim(job_id, new_worker_name(), lease_seconds),
+    )
     if claim is None:
         log.info("nothing to claim", extra={"job_id": job_id})
         return
@@ -113,7 +114,7 @@ def _run_to_end(run: JobRun, task: Callable[[JobRun], Outcome]) -> None:
     try:
         outcome = task(run)
         run.check()
-        patiently(lambda: _succeed(run, outcome))
+        patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})
     except JobCancelledError:
         finish_cancel(run)
@@ -123,22 +124,15 @@ def _run_to_end(run: JobRun, task: Callable[[JobRun], Outcome]) -> None:
         _fail(run, error)
 
 
-def _succeed(run: JobRun, outcome: Outcome) -> None:
-    with run.runtime.database.session_scope() as session:
-        leases = LeaseRepository(session)
-        leases.succeed(run.claim, outcome.result, outcome.keep)  # first: it fences everything below
-        outcome.add_rows(session)
+def _succeed(session: Session, run: JobRun, outcome: Outcome) -> None:
+    LeaseRepository(session).succeed(run.claim, outcome.result, outcome.keep)  # first: it fences everything below
+    outcome.add_rows(session)
 
 
 def finish_cancel(run: JobRun) -> None:
     """Write the end that was asked for."""
-
-    def write() -> None:
-        with run.runtime.database.session_scope() as session:
-            LeaseRepository(session).finish_cancel(run.claim)
-
     try:
-        patiently(write)
+        patiently(run.runtime.database.session_scope, lambda session: LeaseRepository(session).finish_cancel(run.claim))
         log.info("job cancelled", extra={"job_id": run.claim.job_id})
     except LeaseLostError:
         _give_way(run)
@@ -153,16 +147,15 @@ def _fail(run: JobRun, error: Exception) -> None:
         extra={"job_id": run.claim.job_id, "reason": reason, "type": type(error).__name__, "at": place_of(error)},
     )
 
-    def write() -> None:
-        with run.runtime.database.session_scope() as session:
-            leases = LeaseRepository(session)
-            if again:
-                leases.give_back(run.claim, *route_of(run.claim.kind), wait_seconds=run.runtime.settings.sweep_seconds)
-            else:
-                leases.fail(run.claim, reason, detail)
+    def write(session: Session) -> None:
+        leases = LeaseRepository(session)
+        if again:
+            leases.give_back(run.claim, *ROUTES[run.claim.kind], wait_seconds=run.runtime.settings.sweep_seconds)
+        else:
+            leases.fail(run.claim, reason, detail)
 
     try:
-        patiently(write)
+        patiently(run.runtime.database.session_scope, write)
     except JobCancelledError:
         finish_cancel(run)
     except LeaseLostError:
@@ -174,13 +167,8 @@ def _give_way(run: JobRun) -> None:
 
     The latter happens when the connection broke after the commit and before its confirmation.
     """
-
-    def finished_by_me() -> bool:
-        with run.runtime.database.read_scope() as session:
-            job = session.get(Job, run.claim.job_id)
-            return job is not None and job.state == "succeeded" and job.attempt == run.claim.attempt
-
-    if patiently(finished_by_me):
+    job = patiently(run.runtime.database.read_scope, lambda session: session.get(Job, run.claim.job_id))
+    if job is not None and job.state == "succeeded" and job.attempt == run.claim.attempt:
         return
     log.warning("job was taken over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
     for folder in run.own_folders:

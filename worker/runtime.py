@@ -29,11 +29,11 @@ def runtime() -> Runtime:
     return _opened[pid]
 
 
-def open_runtime(settings: Settings, *, pooled: bool = True) -> Runtime:
+def open_runtime(settings: Settings) -> Runtime:
     """Connections are made on first use."""
     return Runtime(
         settings,
-        Database(settings.resolved_database_url, pooled=pooled),
+        Database(settings.resolved_database_url),
         open_store(settings.resolved_store_url),
         Broker(settings.resolved_redis_url),
     )

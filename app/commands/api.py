@@ -1,17 +1,38 @@
 """Run the API, and bring its database up to date."""
 
+import logging
+
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import errors_as_exit_codes, say
 from runtime.command_options import DataDir, Host, LogLevel, Port, settings_with
+
+log = logging.getLogger(__name__)
+STOP_SECONDS = 3  # for requests that are under way, event streams among them
 
 
 @errors_as_exit_codes(EhrError)
 def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = None) -> None:
     """Run the API alone; workers, database and broker are elsewhere (DATABASE_URL, REDIS_URL, STORE_URL)."""
-    from app.server import run_api
+    import uvicorn
+
+    from app.main import create_app
+    from runtime.binding import check_binding
+    from runtime.logs import configure_logging
 
     level = None if log_level is None else log_level.upper()
-    run_api(settings_with(data_dir=data_dir, host=host, port=port, log_level=level))
+    settings = settings_with(data_dir=data_dir, host=host, port=port, log_level=level)
+    configure_logging(settings.log_level)
+    if not check_binding(settings):
+        log.warning("no API key is configured: open to everyone on this machine")
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,  # the application writes its own, without raw paths
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
 
 
 @errors_as_exit_codes(EhrError)

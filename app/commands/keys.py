@@ -90,15 +90,8 @@ def _session() -> Iterator["Session"]:
 
 
 def _shown(key: "ApiKey") -> dict[str, object]:
-    return {
-        "id": key.id,
-        "prefix": key.prefix,
-        "owner": key.owner,
-        "name": key.name,
-        "scopes": key.scopes,
-        "created_at": _moment(key.created_at),
-        "revoked_at": _moment(key.revoked_at),
-    }
+    plain = {name: getattr(key, name) for name in ("id", "prefix", "owner", "name", "scopes")}
+    return plain | {"created_at": _moment(key.created_at), "revoked_at": _moment(key.revoked_at)}
 
 
 def _cell(value: object) -> str:

@@ -1,21 +1,21 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.access import Identity, Maker, Reader, Services_
-from app.paging import Cursor, Limit
+from app.library import Cursor, Limit, delete_row, listed
 from app.schemas.answers import CohortAnswer, PageAnswer
 from app.services import Services
 from app.submissions import audit
 from ehr.errors import NotFoundError
 from ehr.formats import WRITERS, writer_named
-from model_store.cohorts import cohort_source, load_cohort_manifest
-from model_store.datasets import load_dataset_manifest
-from model_store.manifests import DatasetManifest
+from model_store.cohorts import cohort_source
+from model_store.manifests import CohortManifest, DatasetManifest
 from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
 from model_store.tables import Cohort
 
@@ -27,16 +27,13 @@ def list_cohorts(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[CohortAnswer]:
     """List finished cohorts, newest first."""
-    with services.database.read_scope() as session:
-        page = CohortRepository(session).page(identity.owner, cursor, limit)
-        return PageAnswer(items=[_answer(row) for row in page.rows], next_cursor=page.next_cursor)
+    return listed(services, CohortRepository, _answer, identity.owner, cursor, limit)
 
 
 @router.get("/cohorts/{job_id}")
 def get_cohort(job_id: str, services: Services_, identity: Reader) -> CohortAnswer:
     """Show a cohort's manifest: model, request, seed and versions, enough to make it again byte for byte."""
-    with services.database.read_scope() as session:
-        return _answer(CohortRepository(session).get(identity.owner, job_id))
+    return _answer(services.row(CohortRepository, identity.owner, job_id))
 
 
 @router.get(
@@ -61,7 +58,7 @@ def download_cohort(
         WithholdingRepository(session).check(identity.owner, job_id)
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
-    manifest = load_cohort_manifest(services.store, cohort.prefix, cohort.manifest_hash)
+    manifest = CohortManifest.read(services.store, cohort.prefix, cohort.manifest_hash)
     for part in manifest.parts[:1]:  # headers of tables come before the records: a damaged cohort is refused now
         services.store.read(part.blob, part.sha256)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
@@ -73,31 +70,22 @@ def download_cohort(
 @router.delete("/cohorts/{job_id}", status_code=204)
 def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
     """Delete a cohort and its files."""
-    with services.database.session_scope() as session:
-        CohortRepository(session).delete(identity.owner, job_id)
-        audit(session, identity, "delete cohort", job_id)
-    services.sweeper.wake()
+    delete_row(services, identity, CohortRepository, job_id)
 
 
 def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> DatasetManifest | None:
     """What is known of the codes from the cohort's dataset, if that is still there."""
     try:
-        with services.database.read_scope() as session:
-            dataset = DatasetRepository(session).get(identity.owner, cohort.dataset_id)
+        dataset = services.row(DatasetRepository, identity.owner, cohort.dataset_id)
     except NotFoundError:
         return None
-    return load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash)
+    return DatasetManifest.read(services.store, dataset.prefix, dataset.manifest_hash)
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, with the first two made now: what is missing or damaged early is answered by a status."""
-    first = [block for _, block in zip(range(2), blocks, strict=False)]
-
-    def rest() -> Iterator[bytes]:
-        yield from first
-        yield from blocks
-
-    return rest()
+    first = list(islice(blocks, 2))
+    return chain(first, blocks)
 
 
 def _answer(row: Cohort) -> CohortAnswer:

@@ -1,6 +1,5 @@
 """Real records: upload, look, delete."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -9,16 +8,16 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from app.access import DataOwner, Identity, Reader, Services_
-from app.paging import Cursor, Limit
+from app.library import Cursor, Limit, delete_row, listed
 from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
-from app.submissions import IdempotencyKey, Submission, accepted, audit, checked_payload, submit
+from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, submit
 from app.uploads import Receiver, given_up_on_error, receive
 from ehr.codes.meanings import description
 from ehr.errors import RequestError
-from model_store.datasets import load_dataset_manifest
 from model_store.ids import DATASET, new_id
+from model_store.manifests import DatasetManifest
 from model_store.repositories import DatasetRepository
 from model_store.tables import Job
 from worker.contract import IngestPayload
@@ -60,7 +59,7 @@ async def create_dataset(
     The body is streamed to disk; an ingest job then reads, checks and encodes it, and its result names the dataset.
     """
     receiver = await receive(request, services)
-    job, replayed = await anyio.to_thread.run_sync(partial(_submit_upload, services, identity, key, receiver))
+    job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, receiver)
     return accepted(response, job, replayed)
 
 
@@ -69,16 +68,13 @@ def list_datasets(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[DatasetAnswer]:
     """List datasets, newest first."""
-    with services.database.read_scope() as session:
-        page = DatasetRepository(session).page(identity.owner, cursor, limit)
-        return PageAnswer(items=[DatasetAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+    return listed(services, DatasetRepository, DatasetAnswer.of, identity.owner, cursor, limit)
 
 
 @router.get("/datasets/{dataset_id}")
 def get_dataset(dataset_id: str, services: Services_, identity: Reader) -> DatasetAnswer:
     """Summarise a dataset. Counts of 1 to 10 patients are not shown."""
-    with services.database.read_scope() as session:
-        return DatasetAnswer.of(DatasetRepository(session).get(identity.owner, dataset_id))
+    return DatasetAnswer.of(services.row(DatasetRepository, identity.owner, dataset_id))
 
 
 @router.get("/datasets/{dataset_id}/codes")
@@ -93,8 +89,7 @@ def list_dataset_codes(
     limit: Limit = 50,
 ) -> PageAnswer[CodeAnswer]:
     """List the vocabulary: what each code means and the number of records that have it, where it may be shown."""
-    with services.database.read_scope() as session:
-        dataset = DatasetRepository(session).get(identity.owner, dataset_id)
+    dataset = services.row(DatasetRepository, identity.owner, dataset_id)
     known = services.codes_of(dataset)
     words = (search or "").casefold().split()
     first = _position(cursor)
@@ -112,19 +107,15 @@ def list_dataset_codes(
 @router.get("/datasets/{dataset_id}/labs")
 def list_dataset_labs(dataset_id: str, services: Services_, identity: Reader) -> list[LabAnswer]:
     """List the labs that became deciles, with the nine values between the ten parts."""
-    with services.database.read_scope() as session:
-        dataset = DatasetRepository(session).get(identity.owner, dataset_id)
-    cuts = load_dataset_manifest(services.store, dataset.prefix, dataset.manifest_hash).lab_cut_points
+    dataset = services.row(DatasetRepository, identity.owner, dataset_id)
+    cuts = DatasetManifest.read(services.store, dataset.prefix, dataset.manifest_hash).lab_cut_points
     return [LabAnswer(code=code, cut_points=list(points)) for code, points in sorted(cuts.items())]
 
 
 @router.delete("/datasets/{dataset_id}", status_code=204)
 def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner) -> None:
     """Delete a dataset and its files. Models made from it stay."""
-    with services.database.session_scope() as session:
-        DatasetRepository(session).delete(identity.owner, dataset_id)
-        audit(session, identity, "delete dataset", dataset_id)
-    services.sweeper.wake()
+    delete_row(services, identity, DatasetRepository, dataset_id)
 
 
 def _submit_upload(services: Services, identity: Identity, key: str | None, receiver: Receiver) -> tuple[Job, bool]:

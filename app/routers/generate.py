@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from app.access import ADMIN, Identity, Maker, Services_
+from app.access import ADMIN, Maker, Services_
 from app.estimates import expectation, parallel_parts, parts_of
 from app.feasibility import feasibility_of
 from app.schemas.answers import EstimateAnswer, JobAnswer, SupportAnswer
@@ -11,7 +11,6 @@ from app.services import Services
 from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
 from ehr.disclosure import rounded
 from model_store.repositories import ModelRepository
-from model_store.tables import Model
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
@@ -33,7 +32,7 @@ def generate_cohort(
     submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
     if (job := replayed_job(services, submission)) is not None:
         return accepted(response, job, replayed=True)
-    model = _model(services, identity, body)
+    model = services.row(ModelRepository, identity.owner, body.model_id)
     feasibility = feasibility_of(services, model, body)
     feasibility.require()
     payload = checked_payload(GeneratePayload, **dict(body), warnings=feasibility.warnings)
@@ -47,7 +46,7 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     How many training records satisfy it, how it would be met, time and memory from what was measured when the model was
     trained, and the nearest condition that can be had if this one cannot.
     """
-    model = _model(services, identity, body)
+    model = services.row(ModelRepository, identity.owner, body.model_id)
     feasibility = feasibility_of(services, model, body)
     workers = _workers(services)
     costs = model.details.get("costs")
@@ -55,26 +54,19 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     at_a_time = parallel_parts(workers or [], 1 if costs is None else costs["threads"])
     expected = expectation(costs, feasibility.method, body.steps, body.n, part_records, at_a_time)
     index = services.training_index_of(model)
-    return EstimateAnswer(
+    return EstimateAnswer.of(
+        feasibility,
         feasible=feasibility.problem is None,
         problem=None if feasibility.problem is None else str(feasibility.problem),
         training_records=None if index is None else rounded(index.n_records, index.n_records),
         support=SupportAnswer.of(feasibility.support),
-        targets=feasibility.targets,
-        method=feasibility.method,
         steps=body.steps if expected.steps is None else expected.steps,
         parts=parts_of(body.n, part_records)[0],
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
         warnings=[*feasibility.warnings, *_warnings(workers, costs is None)],
-        relaxation=feasibility.relaxation,
     )
-
-
-def _model(services: Services, identity: Identity, body: GenerateRequest) -> Model:
-    with services.database.read_scope() as session:
-        return ModelRepository(session).get(identity.owner, body.model_id)
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

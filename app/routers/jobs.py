@@ -7,12 +7,12 @@ from fastapi.responses import StreamingResponse
 
 from app.access import Anyone, Identity, Services_
 from app.events import LARGEST_EVENT, event_stream, finished_before
-from app.paging import Cursor, Limit
+from app.library import Cursor, Limit, listed
 from app.schemas.answers import JobAnswer, PageAnswer
 from app.services import Services
 from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
 from model_store.repositories import JobRepository
-from worker.contract import Kind, route_of
+from worker.contract import ROUTES, Kind
 
 router = APIRouter(tags=["jobs"])
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
@@ -30,16 +30,13 @@ def list_jobs(
     limit: Limit = 50,
 ) -> PageAnswer[JobAnswer]:
     """List jobs, newest first."""
-    with services.database.read_scope() as session:
-        page = JobRepository(session).page(identity.owner, cursor, limit, kind, state)
-        return PageAnswer(items=[JobAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+    return listed(services, JobRepository, JobAnswer.of, identity.owner, cursor, limit, kind=kind, state=state)
 
 
 @router.get("/jobs/{job_id}")
 def get_job(job_id: str, services: Services_, identity: Anyone) -> JobAnswer:
     """Show a job: its state, steps with value and maximum, remaining time, and its result or error."""
-    with services.database.read_scope() as session:
-        return JobAnswer.of(JobRepository(session).get(identity.owner, job_id))
+    return JobAnswer.of(services.row(JobRepository, identity.owner, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
@@ -69,7 +66,7 @@ def retry_job(
 
     Training goes on from its checkpoint; a cohort keeps its finished parts and only the rest is made.
     """
-    task, queue = route_of(_authorise(services, identity, job_id))
+    task, queue = ROUTES[_authorise(services, identity, job_id)]
     submission = Submission(identity, "POST /jobs/{id}/retry", key, {"job_id": job_id}, job_id)
     with services.database.session_scope() as session:
         job = earlier = reserve_key(session, submission)
@@ -111,7 +108,6 @@ def follow_job(
 
 def _authorise(services: Services, identity: Identity, job_id: str) -> str:
     """The job's kind, if the caller may submit such jobs."""
-    with services.database.read_scope() as session:
-        kind = JobRepository(session).get(identity.owner, job_id).kind
+    kind = services.row(JobRepository, identity.owner, job_id).kind
     identity.require(SCOPE_OF[kind])
     return kind

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from app.access import Admin, Reader, Services_, Trainer
-from app.paging import Cursor, Limit
+from app.library import Cursor, Limit, delete_row, listed
 from app.schemas.answers import ModelAnswer, PageAnswer
 from app.submissions import audit
 from model_store.bundles import zip_bundle
@@ -23,16 +23,13 @@ def list_models(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[ModelAnswer]:
     """List models, newest first."""
-    with services.database.read_scope() as session:
-        page = ModelRepository(session).page(identity.owner, cursor, limit)
-        return PageAnswer(items=[ModelAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+    return listed(services, ModelRepository, ModelAnswer.of, identity.owner, cursor, limit)
 
 
 @router.get("/models/{model_id}")
 def get_model(model_id: str, services: Services_, identity: Reader) -> ModelAnswer:
     """Describe a model: settings, seed, hashes and training curve."""
-    with services.database.read_scope() as session:
-        return ModelAnswer.of(ModelRepository(session).get(identity.owner, model_id))
+    return ModelAnswer.of(services.row(ModelRepository, identity.owner, model_id))
 
 
 @router.get(
@@ -65,10 +62,7 @@ def download_model_bundle(model_id: str, services: Services_, identity: Admin) -
 @router.delete("/models/{model_id}", status_code=204)
 def delete_model(model_id: str, services: Services_, identity: Trainer) -> None:
     """Delete a model and its files. Cohorts made from it stay."""
-    with services.database.session_scope() as session:
-        ModelRepository(session).delete(identity.owner, model_id)
-        audit(session, identity, "delete model", model_id)
-    services.sweeper.wake()
+    delete_row(services, identity, ModelRepository, model_id)
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:

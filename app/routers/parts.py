@@ -20,9 +20,9 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
         job, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
     if parts and not services.store.exists(str(parts[0].blob)):
         parts = []  # the time in which the job could be tried again is over
-    return PartsAnswer(
+    return PartsAnswer.of(
+        job,
         job_id=job_id,
-        state=job.state,
         n_records=job.payload["n"],
         finished_records=sum(part.n_records for part in parts),
         parts=[_answer(part) for part in parts],

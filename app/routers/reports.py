@@ -87,8 +87,5 @@ def _page(body: dict[str, Any]) -> HTMLResponse:
 
 def _prefers_html(accept: str) -> bool:
     """Whichever of the two is named first; browsers name text/html first."""
-    named = [part.split(";")[0].strip() for part in accept.split(",")]
-    for media_type in named:
-        if media_type in ("application/json", "text/html"):
-            return media_type == "text/html"
-    return False
+    named = (part.split(";")[0].strip() for part in accept.split(","))
+    return next((each for each in named if each in ("application/json", "text/html")), None) == "text/html"

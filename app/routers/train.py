@@ -26,8 +26,7 @@ def train_model(
     if (job := replayed_job(services, submission)) is not None:
         return accepted(response, job, replayed=True)
     generator_spec(body.generator).check(body.preset, body.settings)
-    with services.database.read_scope() as session:
-        dataset = DatasetRepository(session).get(identity.owner, body.dataset_id)
+    dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
     values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
     payload = checked_payload(TrainPayload, **values)
     return accepted(response, *submit(services, submission, "train", payload, {DatasetRepository: dataset.id}))

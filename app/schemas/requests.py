@@ -1,17 +1,14 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
 from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
-from worker.contract import FormatName, RollupName, check_method
-
-# How conditions are met: `auto` leaves the choice to the service.
-MethodName = Literal["auto", "exact", "langevin", "rejection"]
+from worker.contract import FormatName, MethodName, RollupName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
 
@@ -34,6 +31,10 @@ GeneratorName = Annotated[str, _among("generator", generator_names), _enum(gener
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
 class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,17 +42,13 @@ class Request(BaseModel):
 class TrainRequest(Request):
     """Learn from a dataset's training split."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "dataset_id": "ds_0123456789abcdef0123456789abcdef",
-                    "name": "cardiology, quick look",
-                    "preset": "fast",
-                    "settings": {"training": {"epochs": 5}},
-                    "seed": 7,
-                }
-            ]
+    model_config = _examples(
+        {
+            "dataset_id": "ds_0123456789abcdef0123456789abcdef",
+            "name": "cardiology, quick look",
+            "preset": "fast",
+            "settings": {"training": {"epochs": 5}},
+            "seed": 7,
         }
     )
 
@@ -77,29 +74,25 @@ class TrainRequest(Request):
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model_id": "mdl_0123456789abcdef0123456789abcdef",
-                    "n": 10000,
-                    "conditions": {
-                        "all_of": ["ICD10CM:E84"],
-                        "any_of": [["ICD10CM:J96", "ICD10CM:J18*"]],
-                        "none_of": ["ICD10CM:O*"],
-                    },
-                    "targets": [{"codes": ["ICD10CM:E11*"], "share": 0.3}],
-                    "seed": 7,
-                },
-                {
-                    "model_id": "mdl_0123456789abcdef0123456789abcdef",
-                    "n": 10000,
-                    "conditions": {"all_of": ["ICD10CM:E84"]},
-                    "method": "langevin",
-                    "strength": 2.0,
-                },
-            ]
-        }
+    model_config = _examples(
+        {
+            "model_id": "mdl_0123456789abcdef0123456789abcdef",
+            "n": 10000,
+            "conditions": {
+                "all_of": ["ICD10CM:E84"],
+                "any_of": [["ICD10CM:J96", "ICD10CM:J18*"]],
+                "none_of": ["ICD10CM:O*"],
+            },
+            "targets": [{"codes": ["ICD10CM:E11*"], "share": 0.3}],
+            "seed": 7,
+        },
+        {
+            "model_id": "mdl_0123456789abcdef0123456789abcdef",
+            "n": 10000,
+            "conditions": {"all_of": ["ICD10CM:E84"]},
+            "method": "langevin",
+            "strength": 2.0,
+        },
     )
 
     model_id: Id
@@ -123,10 +116,7 @@ class GenerateRequest(Request):
         True, description="also measure the cohort and write a report; false needs the scope `admin`"
     )
 
-    @model_validator(mode="after")
-    def _method_fits(self) -> Self:
-        check_method(self.method, asks=self.asks_for_something, targets=bool(self.targets))
-        return self
+    _method_fits = model_validator(mode="after")(method_fits)
 
     @property
     def asks_for_something(self) -> bool:
@@ -163,15 +153,11 @@ class DatasetForm(Request):
 class EvaluateRequest(Request):
     """Measure a finished cohort, again or against other real records."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "cohort_id": "job_0123456789abcdef0123456789abcdef",
-                    "dataset_id": "ds_0123456789abcdef0123456789abcdef",
-                    "labels": ["ICD10CM:E84", "ICD10CM:J4*"],
-                }
-            ]
+    model_config = _examples(
+        {
+            "cohort_id": "job_0123456789abcdef0123456789abcdef",
+            "dataset_id": "ds_0123456789abcdef0123456789abcdef",
+            "labels": ["ICD10CM:E84", "ICD10CM:J4*"],
         }
     )
 
@@ -186,6 +172,6 @@ class EvaluateRequest(Request):
 class ReleaseRequest(Request):
     """Why a withheld cohort may leave after all."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "for internal tests on this machine only"}]})
+    model_config = _examples({"reason": "for internal tests on this machine only"})
 
     reason: Annotated[PlainText, Field(min_length=3, max_length=500, description="kept in the audit trail")]

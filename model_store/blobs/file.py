@@ -11,7 +11,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ehr.errors import StoreError, StoreFullError
-from model_store.blobs.protocol import BlobStore, checked_key
+from model_store.blobs.protocol import BlobStore, checked_key, is_kept
 
 # no space, over quota, larger than this process may write
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -61,7 +61,7 @@ class FileStore(BlobStore):
         root = self._path(folder)
         for path in root.rglob("*"):
             if path.is_file() and not path.name.startswith(TEMPORARY):
-                yield path.relative_to(self.root).as_posix()
+                yield self._key(path)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
@@ -79,7 +79,8 @@ class FileStore(BlobStore):
             return
         super().delete_folder(folder, keep)
         for path in self._path(folder).rglob(f"{TEMPORARY}*"):
-            path.unlink(missing_ok=True)
+            if not is_kept(self._key(path), keep):  # what stays may be written to at this moment
+                path.unlink(missing_ok=True)
 
     def check(self) -> None:
         try:
@@ -91,6 +92,9 @@ class FileStore(BlobStore):
 
     def _path(self, key: str) -> Path:
         return self.root / checked_key(key)
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
 
     def _remove_empty_parents(self, path: Path) -> None:
         # two levels below the root at most stay: uploads/, models/, ...

@@ -69,7 +69,7 @@ class BlobStore(ABC):
     def delete_folder(self, folder: str, keep: Sequence[str] = ()) -> None:
         """Remove every blob under a folder, except those that are, or lie under, a name in `keep`."""
         for key in list(self.list(folder)):
-            if not any(key == name or key.startswith(f"{name}/") for name in keep):
+            if not is_kept(key, keep):
                 self.delete(key)
 
 
@@ -78,6 +78,10 @@ def checked_key(key: str) -> str:
     if _KEY.match(key) is None or len(key) > 200:
         raise StoreError("this is not the name of a blob")
     return key
+
+
+def is_kept(key: str, keep: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}/") for name in keep)
 
 
 def sha256_of(store: BlobStore, key: str) -> str:

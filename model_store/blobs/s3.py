@@ -17,15 +17,11 @@ class S3Store(BlobStore):
     scheme = "s3"
 
     def __init__(self, url: str) -> None:
-        self.root = url.removeprefix(f"{self.scheme}://").rstrip("/")
-        self.fs = self._file_system(url)
-
-    @staticmethod
-    def _file_system(url: str) -> Any:
         import fsspec
 
+        self.root = url.removeprefix(f"{self.scheme}://").rstrip("/")
         try:
-            return fsspec.filesystem(urlsplit(url).scheme)
+            self.fs: Any = fsspec.filesystem(urlsplit(url).scheme)
         except ImportError as error:
             raise StoreError(f"this kind of store needs another package: {error}") from None
 
@@ -60,13 +56,12 @@ class S3Store(BlobStore):
 
     def list(self, folder: str) -> Iterator[str]:
         self.fs.invalidate_cache()
-        base = f"{self.root}/"
         try:
             found = self.fs.find(self._path(folder))
         except FileNotFoundError:
             return
         for path in found:
-            yield path.lstrip("/").removeprefix(base.lstrip("/"))
+            yield path.lstrip("/").removeprefix(f"{self.root}/".lstrip("/"))
 
     def delete(self, key: str) -> None:
         with self._translated(key):

@@ -1,19 +1,19 @@
-"""What repositories have in common: a session, and lists by opaque cursor."""
+"""What repositories have in common: a session, and rows of owners with lists of them by opaque cursor."""
 
 import base64
 import binascii
 import json
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import Select, tuple_
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
 
 from ehr.errors import NotFoundError, RequestError
 from model_store.ids import checked_id
 from model_store.tables import Base
 
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound=Base)
 
 
 @dataclass(frozen=True)
@@ -34,29 +34,38 @@ class Repository:
         self.session.add(row)
         self.session.flush()
 
-    def _one(self, query: Select[Any], what: str) -> Any:
-        """The row, or NotFoundError."""
-        row = self.session.scalar(query)
+
+class OwnedRepository(Repository, Generic[Row]):
+    """Rows of one table that belong to someone."""
+
+    table: ClassVar[Any]
+    id_column: ClassVar[str]
+    id_kind: ClassVar[str]  # of model_store.ids
+
+    def add(self, row: Row) -> None:
+        self._insert(row)
+
+    def get(self, owner: str, row_id: str) -> Row:
+        """The owner's row, or NotFoundError."""
+        mine = {"owner": owner, self.id_column: checked_id(row_id, self.id_kind)}
+        row: Row | None = self.session.scalar(select(self.table).filter_by(**mine))
         if row is None:
-            raise NotFoundError(f"there is no {what} with this id")
+            raise NotFoundError(f"there is no {self.table.__tablename__.removesuffix('s')} with this id")
         return row
 
-    def _page(
-        self,
-        query: Select[Any],  # of one table's rows; SQLAlchemy 2.0 and 2.1 spell the type differently
-        created_at: InstrumentedAttribute[float],
-        row_id: InstrumentedAttribute[str],
-        cursor: str | None,
-        limit: int,
-    ) -> Page[Any]:
-        """`limit` rows of `query` after `cursor`, newest first. A page costs the same however far down it is."""
+    def page(self, owner: str, cursor: str | None = None, limit: int = 50, **only: str | None) -> Page[Row]:
+        """`limit` rows after `cursor`, newest first, that have the values in `only` (None: any). A page costs the same
+        however far down it is."""
+        wanted = {name: value for name, value in only.items() if value is not None}
+        query = select(self.table).filter_by(owner=owner, **wanted)
+        created_at, row_id = self.table.created_at, getattr(self.table, self.id_column)
         if cursor is not None:
             query = query.where(tuple_(created_at, row_id) < _decode(cursor))
         rows = list(self.session.scalars(query.order_by(created_at.desc(), row_id.desc()).limit(limit + 1)))
         if len(rows) <= limit:
             return Page(rows, None)
         last = rows[limit - 1]
-        return Page(rows[:limit], _encode(getattr(last, created_at.key), getattr(last, row_id.key)))
+        return Page(rows[:limit], _encode(last.created_at, getattr(last, self.id_column)))
 
 
 def _encode(created_at: float, row_id: str) -> str:

@@ -8,7 +8,7 @@ from ehr.errors import LeaseLostError, NotFoundError
 from model_store.clock import now
 from model_store.ids import JOB, checked_id
 from model_store.layout import cohort_folder
-from model_store.repositories.base import Page, Repository
+from model_store.repositories.base import OwnedRepository
 from model_store.repositories.discards import DiscardRepository
 from model_store.tables import Cohort, CohortPart, Job
 
@@ -24,25 +24,15 @@ class PartClaim:
     worker: str
 
 
-class CohortRepository(Repository):
-    # --- finished cohorts ---
+class CohortRepository(OwnedRepository[Cohort]):
+    """A cohort's id is that of its generate job."""
 
-    def add(self, cohort: Cohort) -> None:
-        self._insert(cohort)
-
-    def get(self, owner: str, job_id: str) -> Cohort:
-        """The owner's cohort by the id of its generate job, or NotFoundError."""
-        query = select(Cohort).where(Cohort.job_id == checked_id(job_id, JOB), Cohort.owner == owner)
-        cohort: Cohort = self._one(query, "cohort")
-        return cohort
-
-    def page(self, owner: str, cursor: str | None = None, limit: int = 50) -> Page[Cohort]:
-        query = select(Cohort).where(Cohort.owner == owner)
-        return self._page(query, Cohort.created_at, Cohort.job_id, cursor, limit)
+    table, id_column, id_kind = Cohort, "job_id", JOB
 
     def delete(self, owner: str, job_id: str) -> None:
         """Remove it, or the parts of one that failed or was cancelled; files go when a sweeper comes by."""
-        if self._ended_early(owner, job_id):
+        job = self._job(owner, job_id)
+        if job is not None and job.state in ("failed", "cancelled"):
             self.session.execute(delete(CohortPart).where(CohortPart.job_id == job_id))
         else:
             self.session.delete(self.get(owner, job_id))
@@ -50,9 +40,9 @@ class CohortRepository(Repository):
         discards.forget(cohort_folder(job_id))
         discards.add(cohort_folder(job_id))
 
-    def _ended_early(self, owner: str, job_id: str) -> bool:
+    def _job(self, owner: str, job_id: str) -> Job | None:
         job = self.session.get(Job, checked_id(job_id, JOB))
-        return job is not None and (job.owner, job.kind) == (owner, "generate") and job.state in ("failed", "cancelled")
+        return job if job is not None and (job.owner, job.kind) == (owner, "generate") else None
 
     # --- parts ---
 
@@ -61,13 +51,8 @@ class CohortRepository(Repository):
         if self.session.scalar(select(CohortPart.number).where(CohortPart.job_id == job_id).limit(1)) is not None:
             return
         rows = [
-            {
-                "job_id": job_id,
-                "number": number,
-                "first_record": first,
-                "n_records": min(part_records, n_records - first),
-            }
-            for number, first in enumerate(range(0, n_records, part_records))
+            {"job_id": job_id, "number": i, "first_record": first, "n_records": min(part_records, n_records - first)}
+            for i, first in enumerate(range(0, n_records, part_records))
         ]
         if rows:
             self.session.execute(insert(CohortPart), rows)
@@ -79,8 +64,8 @@ class CohortRepository(Repository):
 
     def finished_parts(self, owner: str, job_id: str) -> tuple[Job, list[CohortPart]]:
         """The owner's generate job and the parts it has so far, in order; NotFoundError if there is no such cohort."""
-        job = self.session.get(Job, checked_id(job_id, JOB))
-        if job is None or (job.owner, job.kind) != (owner, "generate"):
+        job = self._job(owner, job_id)
+        if job is None:
             raise NotFoundError("there is no cohort with this id")
         if job.state == "succeeded":
             self.get(owner, job_id)  # it may have been deleted since

@@ -7,16 +7,18 @@ from sqlalchemy import delete, insert, select, update
 
 from ehr.errors import ConflictError
 from model_store.clock import now
-from model_store.ids import JOB, checked_id, new_id
+from model_store.ids import JOB, new_id
 from model_store.layout import can_be_retried
-from model_store.repositories.base import Page, Repository
+from model_store.repositories.base import OwnedRepository
 from model_store.repositories.discards import DiscardRepository
 from model_store.tables import Job, JobEvent, Outbox
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 
 
-class JobRepository(Repository):
+class JobRepository(OwnedRepository[Job]):
+    table, id_column, id_kind = Job, "id", JOB
+
     def submit(
         self,
         owner: str,
@@ -28,34 +30,13 @@ class JobRepository(Repository):
         job_id: str | None = None,
     ) -> Job:
         """A queued job and its outbox row. After the commit, wake a sweeper: it sends the message."""
-        job = Job(
-            id=new_id(JOB) if job_id is None else job_id,
-            owner=owner,
-            kind=kind,
-            payload=dict(payload),
-            max_attempts=max_attempts,
-        )
-        self._insert(job)
+        values = {"owner": owner, "kind": kind, "payload": dict(payload), "max_attempts": max_attempts}
+        job = Job(id=job_id or new_id(JOB), **values)
+        self.add(job)
         self.session.execute(insert(Outbox).values(job_id=job.id, task=task, queue=queue))
         self.record_state(job.id, "queued")
         self.session.refresh(job)  # created_at is the database's
         return job
-
-    def get(self, owner: str, job_id: str) -> Job:
-        """The owner's job, or NotFoundError."""
-        job: Job = self._one(select(Job).where(Job.id == checked_id(job_id, JOB), Job.owner == owner), "job")
-        return job
-
-    def page(
-        self, owner: str, cursor: str | None = None, limit: int = 50, kind: str | None = None, state: str | None = None
-    ) -> Page[Job]:
-        """The owner's jobs, newest first."""
-        query = select(Job).where(Job.owner == owner)
-        if kind is not None:
-            query = query.where(Job.kind == kind)
-        if state is not None:
-            query = query.where(Job.state == state)
-        return self._page(query, Job.created_at, Job.id, cursor, limit)
 
     def events(self, owner: str, job_id: str, after: int = 0, limit: int = 500) -> list[JobEvent]:
         """What happened after event `after`, oldest first. A finished job's last event is its terminal state."""
@@ -70,25 +51,16 @@ class JobRepository(Repository):
         """
         self.get(owner, job_id)
         # The conditions are checked by the updates themselves: a worker may claim or finish it at this moment.
-        never_ran = self.session.scalar(
-            update(Job)
-            .where(Job.id == job_id, Job.state == "queued")
-            .values(state="cancelled", finished_at=now())
-            .returning(Job.payload)
-        )
-        if never_ran is not None:
+        if self._changed(job_id, ["queued"], state="cancelled", finished_at=now()):
             self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
             self.record_state(job_id, "cancelling")
             self.record_state(job_id, "cancelled")
-            job = self._reload(job_id)
+            job = self.reload(job_id)
             DiscardRepository(self.session).add_for_job(job)
             return job
-        stopping = self.session.scalar(
-            update(Job).where(Job.id == job_id, Job.state == "running").values(state="cancelling").returning(Job.id)
-        )
-        if stopping is not None:
+        if self._changed(job_id, ["running"], state="cancelling"):
             self.record_state(job_id, "cancelling")
-        job = self._reload(job_id)
+        job = self.reload(job_id)
         if job.state in ("succeeded", "failed"):
             raise ConflictError(f"the job has already {job.state}")
         return job
@@ -98,22 +70,23 @@ class JobRepository(Repository):
         states are a ConflictError."""
         job = self.get(owner, job_id)
         ends = [state for state in TERMINAL_STATES if can_be_retried(job.kind, state)]
-        again = self.session.scalar(
-            update(Job)
-            .where(Job.id == job_id, Job.state.in_(ends))
-            .values(state="queued", error=None, finished_at=None, max_attempts=Job.attempt + more_attempts)
-            .returning(Job.id)
-        )
-        if again is None:
+        values = {"error": None, "finished_at": None, "max_attempts": Job.attempt + more_attempts}
+        if not self._changed(job_id, ends, state="queued", **values):
             raise ConflictError(f"only a job that {' or was '.join(ends)} can be tried again; this one is {job.state}")
         DiscardRepository(self.session).forget_retry_folders(job)
         self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
         self.record_state(job_id, "queued")
-        return self._reload(job_id)
+        return self.reload(job_id)
 
     def record_state(self, job_id: str, state: str, **more: Any) -> None:
         """Write a state event. The job's row was changed before in this transaction, so its events are in order."""
         self.session.execute(insert(JobEvent).values(job_id=job_id, kind="state", data={"state": state, **more}))
 
-    def _reload(self, job_id: str) -> Job:
+    def _changed(self, job_id: str, states: list[str], **values: Any) -> bool:
+        """Whether the job was in one of the states and has the values now."""
+        query = update(Job).where(Job.id == job_id, Job.state.in_(states)).values(**values)
+        return self.session.scalar(query.returning(Job.id)) is not None
+
+    def reload(self, job_id: str) -> Job:
+        """The row as it is after updates in this transaction."""
         return self.session.scalars(select(Job).where(Job.id == job_id).execution_options(populate_existing=True)).one()

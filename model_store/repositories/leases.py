@@ -90,8 +90,7 @@ class LeaseRepository(Repository):
 
         `keep` names the folders or blobs of the result; whatever else the job's attempts wrote is discarded.
         """
-        values = {"state": "succeeded", "result": result, "error": None} | _ENDED
-        self._fenced(claim, ("running",), values)
+        self._fenced(claim, ("running",), {"state": "succeeded", "result": result, "error": None} | _ENDED)
         self._end(claim, "succeeded", keep or [])
 
     def fail(self, claim: Claim, reason: str, detail: str) -> None:
@@ -107,10 +106,9 @@ class LeaseRepository(Repository):
 
     def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float) -> None:
         """Queue the job again after a fault that is not its own, such as a database that went away."""
-        self._fenced(claim, ("running",), {"state": "queued", "worker": None, "lease_until": None})
-        self.session.execute(
-            insert(Outbox).values(job_id=claim.job_id, task=task, queue=queue, due_at=now() + wait_seconds)
-        )
+        self._fenced(claim, ("running",), {"state": "queued"} | _NOBODYS)
+        message = {"job_id": claim.job_id, "task": task, "queue": queue, "due_at": now() + wait_seconds}
+        self.session.execute(insert(Outbox).values(**message))
         JobRepository(self.session).record_state(claim.job_id, "queued")
 
     def check(self, claim: Claim) -> None:
@@ -129,11 +127,9 @@ class LeaseRepository(Repository):
         raise LeaseLostError("another attempt has taken over this job")
 
     def _end(self, claim: Claim, state: str, keep: list[str], **more: Any) -> None:
-        JobRepository(self.session).record_state(claim.job_id, state, **more)
-        job = self.session.scalars(
-            select(Job).where(Job.id == claim.job_id).execution_options(populate_existing=True)
-        ).one()
-        DiscardRepository(self.session).add_for_job(job, keep)
+        jobs = JobRepository(self.session)
+        jobs.record_state(claim.job_id, state, **more)
+        DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep)
 
     # --- a sweeper's side ---
 
@@ -143,50 +139,37 @@ class LeaseRepository(Repository):
         `task_of` gives the (task, queue) of each kind of job.
         """
         late = select(Job.id).where(Job.state.in_(("running", "cancelling")), Job.lease_until < now()).limit(limit)
-        done = []
-        for job_id in self.session.scalars(late).all():
-            expired = self._expire_one(job_id, task_of)
-            if expired is not None:
-                done.append(expired)
-        return done
+        found = [self._expire_one(job_id, task_of) for job_id in self.session.scalars(late).all()]
+        return [expired for expired in found if expired is not None]
 
-    def release_all(self) -> int:
+    def release_all(self) -> None:
         """End every lease now. Only for a start at which no worker can be alive: the embedded runtime's."""
-        result = self.session.execute(
-            update(Job).where(Job.state.in_(("running", "cancelling"))).values(lease_until=now() - 1).returning(Job.id)
-        )
-        return len(result.all())
+        query = update(Job).where(Job.state.in_(("running", "cancelling")))
+        self.session.execute(query.values(lease_until=now() - 1))
 
     def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]]) -> Expired | None:
-        silent = (Job.id == job_id, Job.lease_until < now())
+        late = (Job.id == job_id, Job.lease_until < now())
+        failed = {"state": "failed", "error": POISON} | _ENDED
         jobs = JobRepository(self.session)
-        if self._changed(*silent, Job.state == "cancelling", values={"state": "cancelled"} | _ENDED):
-            state, error = "cancelled", None
-        elif self._changed(
-            *silent,
-            Job.state == "running",
-            Job.attempt >= Job.max_attempts,
-            values={"state": "failed", "error": POISON} | _ENDED,
-        ):
-            state, error = "failed", POISON
-        elif self._changed(
-            *silent, Job.state == "running", values={"state": "queued", "worker": None, "lease_until": None}
-        ):
-            kind = self.session.scalars(select(Job.kind).where(Job.id == job_id)).one()
-            task, queue = task_of[kind]
+        if self._changed(*late, Job.state == "cancelling", values={"state": "cancelled"} | _ENDED):
+            jobs.record_state(job_id, "cancelled")
+        elif self._changed(*late, Job.state == "running", Job.attempt >= Job.max_attempts, values=failed):
+            jobs.record_state(job_id, "failed", error=POISON)
+        elif not self._changed(*late, Job.state == "running", values={"state": "queued"} | _NOBODYS):
+            return None  # its worker came back, or another sweeper was faster
+        job = jobs.reload(job_id)
+        if job.state == "queued":
+            task, queue = task_of[job.kind]
             self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
             jobs.record_state(job_id, "queued")
-            return Expired(job_id, "queued")
         else:
-            return None  # its worker came back, or another sweeper was faster
-        jobs.record_state(job_id, state, **({} if error is None else {"error": error}))
-        job = self.session.scalars(select(Job).where(Job.id == job_id)).one()
-        DiscardRepository(self.session).add_for_job(job)
-        return Expired(job_id, state)
+            DiscardRepository(self.session).add_for_job(job)
+        return Expired(job_id, job.state)
 
     def _changed(self, *conditions: Any, values: dict[str, Any]) -> bool:
         query = update(Job).where(*conditions).values(**values).returning(Job.id)
         return self.session.scalar(query.execution_options(synchronize_session=False)) is not None
 
 
-_ENDED: dict[str, Any] = {"finished_at": now(), "worker": None, "lease_until": None}
+_NOBODYS: dict[str, Any] = {"worker": None, "lease_until": None}
+_ENDED: dict[str, Any] = {"finished_at": now()} | _NOBODYS

@@ -4,13 +4,12 @@ from sqlalchemy import or_, select
 
 from ehr.errors import NotFoundError
 from model_store.ids import JOB, checked_id
-from model_store.repositories.base import Repository
+from model_store.repositories.base import OwnedRepository
 from model_store.tables import ReportRow
 
 
-class ReportRepository(Repository):
-    def add(self, report: ReportRow) -> None:
-        self._insert(report)
+class ReportRepository(OwnedRepository[ReportRow]):
+    table, id_column, id_kind = ReportRow, "job_id", JOB
 
     def newest(self, owner: str, job_id: str) -> ReportRow:
         """The report of the evaluate job with this id; or on the cohort of the generate job, the newest that judges its

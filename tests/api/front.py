@@ -31,7 +31,7 @@ from model_store.repositories import (
 from model_store.repositories.access import SCOPES
 from model_store.tables import Cohort, Dataset, Model, ReportRow
 from runtime.settings import Settings
-from worker.contract import route_of
+from worker.contract import ROUTES
 
 CODES = ("ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84", "ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019")
 
@@ -91,7 +91,7 @@ class Caller:
     def job(self, kind: str = "train", **payload: Any) -> str:
         """A queued job that nobody takes: its message goes to no broker."""
         with self.front.services.database.session_scope() as session:
-            return JobRepository(session).submit(self.owner, kind, *route_of(kind), payload, 3).id
+            return JobRepository(session).submit(self.owner, kind, *ROUTES[kind], payload, 3).id
 
     def dataset(self, n: int = 400, codes: tuple[str, ...] = CODES, rows: list[list[int]] | None = None) -> str:
         """Every record has the first code, one in forty the third; or `rows`, each a list of code positions."""

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from app.access import is_loopback
-from app.server import check_binding
 from ehr.errors import AccessError
 from model_store.ids import JOB, new_id
 from model_store.repositories import AuditRepository, KeyRepository
+from runtime.binding import check_binding
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem

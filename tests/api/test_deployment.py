@@ -86,7 +86,7 @@ def test_docker_compose_config() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.parametrize("module", ["app.main", "app.client", "app.server", "ehr_d3pm.cli", "worker.embedded"])
+@pytest.mark.parametrize("module", ["app.main", "app.client", "app.commands.api", "ehr_d3pm.cli", "worker.embedded"])
 def test_importing_does_not_load_torch(module: str) -> None:
     code = (
         f"import sys, {module}; loaded = set(sys.modules); assert not {{'torch', 'lightgbm', 'scipy'}} & loaded; "

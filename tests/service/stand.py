@@ -21,7 +21,7 @@ from runtime.broker import Broker
 from runtime.settings import Settings
 from runtime.sweeper import Sweeper
 from tests.service.servers import Valkey
-from worker.contract import ROUTES, GeneratePayload, IngestPayload, Payload, TrainPayload, UploadedFile, route_of
+from worker.contract import ROUTES, GeneratePayload, IngestPayload, Payload, TrainPayload, UploadedFile
 from worker.processes import die_with_parent
 
 OWNER = "tester"
@@ -82,7 +82,7 @@ class Stand:
 
     def submit(self, kind: str, payload: Payload, *, publish: bool = True, max_attempts: int = 3) -> str:
         with self.database.session_scope() as session:
-            job = JobRepository(session).submit(OWNER, kind, *route_of(kind), payload.stored(), max_attempts)
+            job = JobRepository(session).submit(OWNER, kind, *ROUTES[kind], payload.stored(), max_attempts)
         if publish:
             self.sweeper.publish()
         return job.id

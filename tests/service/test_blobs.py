@@ -21,7 +21,6 @@ from model_store.cohorts import (
     cohort_manifest,
     effective_records,
     iter_blocks,
-    load_cohort_manifest,
     pack_part,
     save_cohort_manifest,
 )
@@ -36,7 +35,7 @@ from model_store.datasets import (
 )
 from model_store.files import pack_arrays, unpack_arrays
 from model_store.ids import DATASET, JOB, MODEL, new_id
-from model_store.manifests import CohortPart, SourceModel
+from model_store.manifests import CohortManifest, CohortPart, SourceModel
 
 
 class MemoryStore(S3Store):
@@ -86,6 +85,23 @@ def test_a_write_that_fails_leaves_nothing(store: BlobStore) -> None:
     assert list(store.list("models")) == []
     if isinstance(store, FileStore):
         assert [path for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_tidying_a_folder_leaves_writers_of_what_stays_alone(store: BlobStore) -> None:
+    store.write("models/m/a2/old.bin", b"old")
+    with store.create("models/m/a2/new.bin") as file:
+        file.write(b"new")
+        store.delete_folder("models/m", keep=["models/m/a2"])
+    assert sorted(store.list("models")) == ["models/m/a2/new.bin", "models/m/a2/old.bin"]
+
+
+def test_what_a_killed_writer_left_goes_with_its_folder(tmp_path: Path) -> None:
+    store = FileStore(f"file://{tmp_path}")
+    for folder in ("models/m/a1", "models/m/a2"):
+        store.write(f"{folder}/x.bin", b"x")
+    (tmp_path / "models/m/a1/.tmp-0123").write_bytes(b"half")
+    store.delete_folder("models/m", keep=["models/m/a2"])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "models/m/a2/x.bin"]
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +234,7 @@ def test_a_cohort_comes_back_with_its_empty_records(store: BlobStore) -> None:
     folder = f"{layout.cohort_folder(job_id)}/a1"
     manifest = cohort_manifest(SourceModel(id="m"), {"n": 4}, VOCABULARY, [part])
     manifest_hash = save_cohort_manifest(store, f"{folder}/manifest.json", manifest)
-    (block,) = iter_blocks(store, load_cohort_manifest(store, folder, manifest_hash))
+    (block,) = iter_blocks(store, CohortManifest.read(store, folder, manifest_hash))
     assert block.first_record == 1024
     assert block.records.indptr.tolist() == [0, 2, 2, 3, 3] and block.records.indices.tolist() == [0, 2, 1]
     assert effective_records(store, manifest) is None  # nothing was weighed

@@ -4,16 +4,16 @@ import threading
 
 from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
-from worker.contract import route_of
+from worker.contract import ROUTES
 
 
 def test_the_same_message_three_times_runs_once(stand: Stand) -> None:
     job_id = stand.ingest(long_csv(), "slow:0.5", publish=False)
     for _ in range(3):
-        stand.broker.send(*route_of("ingest"), job_id)
+        stand.broker.send(*ROUTES["ingest"], job_id)
     stand.worker(WORKER_CONCURRENCY="2")
     stand.succeed(job_id)
-    stand.broker.send(*route_of("ingest"), job_id)
+    stand.broker.send(*ROUTES["ingest"], job_id)
     stand.succeed(stand.ingest(long_csv()))  # by now the late message has been seen, too
     assert stand.job(job_id).attempt == 1
     assert stand.states(job_id) == ["queued", "running", "succeeded"]

@@ -22,7 +22,7 @@ from runtime.settings import Settings
 from tests.service.servers import wait_until
 from tests.service.stand import SHORT, long_csv
 from worker.commands.demo import WatchfulClient
-from worker.contract import IngestPayload, UploadedFile, route_of
+from worker.contract import ROUTES, IngestPayload, UploadedFile
 from worker.embedded import Supervisor, exclusive
 from worker.processes import die_with_parent
 
@@ -77,7 +77,7 @@ def submit(settings: Settings) -> str:
     payload = IngestPayload(dataset_id=new_id(DATASET), name="x", files=files, min_records=1)
     database = Database(settings.resolved_database_url, pooled=False)
     with database.session_scope() as session:
-        return JobRepository(session).submit("me", "ingest", *route_of("ingest"), payload.stored(), 3).id
+        return JobRepository(session).submit("me", "ingest", *ROUTES["ingest"], payload.stored(), 3).id
 
 
 def state(settings: Settings, job_id: str) -> str:

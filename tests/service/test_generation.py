@@ -15,7 +15,7 @@ from model_store.repositories import CohortRepository, JobRepository
 from tests.api.front import Front
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
-from worker.contract import GeneratePayload, route_of
+from worker.contract import ROUTES, GeneratePayload
 from worker.runtime import Runtime
 from worker.tasks.generate import Tally
 
@@ -103,7 +103,7 @@ def test_what_ended_early_keeps_its_parts_and_a_retry_makes_the_rest(stand: Stan
 def test_parts_of_an_ended_job_can_be_deleted(stand: Stand) -> None:
     with stand.database.session_scope() as session:
         payload = GeneratePayload(model_id="mdl_" + "0" * 32, n=2 * CHUNK).stored()
-        job_id = JobRepository(session).submit(OWNER, "generate", *route_of("generate"), payload, 1).id
+        job_id = JobRepository(session).submit(OWNER, "generate", *ROUTES["generate"], payload, 1).id
         CohortRepository(session).ensure_parts(job_id, 2 * CHUNK, CHUNK)
     blob = f"cohorts/{job_id}/parts/p0.parquet"
     stand.store.write(blob, b"part")
@@ -119,7 +119,7 @@ def test_parts_of_an_ended_job_can_be_deleted(stand: Stand) -> None:
 def test_progress_counts_the_records_of_all_workers(stand: Stand) -> None:
     with stand.database.session_scope() as session:
         payload = GeneratePayload(model_id="mdl_" + "0" * 32, n=4 * CHUNK).stored()
-        job_id = JobRepository(session).submit(OWNER, "generate", *route_of("generate"), payload, 1).id
+        job_id = JobRepository(session).submit(OWNER, "generate", *ROUTES["generate"], payload, 1).id
         cohorts = CohortRepository(session)
         cohorts.ensure_parts(job_id, 4 * CHUNK, CHUNK)
     tally = Tally(Runtime(stand.settings, stand.database, stand.store, stand.broker), job_id)

@@ -11,9 +11,6 @@ from ehr.conditions import AskedCondition, AskedTarget
 from ehr.errors import CorruptError
 from ehr.formats.concepts import CodeConcepts, Concept
 from model_store.blobs import FileStore, sha256_of
-from model_store.bundles import load_manifest
-from model_store.cohorts import load_cohort_manifest
-from model_store.datasets import load_dataset_manifest
 from model_store.manifests import CohortManifest, DatasetManifest, ModelManifest, vocabulary_in
 
 CODES: dict[str, Any] = {
@@ -98,9 +95,9 @@ COHORT = {
     "warnings": ["few"],
 }
 LOADS = {
-    "dataset": (DATASET, load_dataset_manifest),
-    "model": (MODEL, load_manifest),
-    "cohort": (COHORT, load_cohort_manifest),
+    "dataset": (DATASET, DatasetManifest.read),
+    "model": (MODEL, ModelManifest.read),
+    "cohort": (COHORT, CohortManifest.read),
 }
 
 

@@ -4,8 +4,9 @@ from ehr.conditions import AskedCondition, AskedTarget
 from ehr.formats.write.arrow_rows import row_batches
 from ehr.reports import Report as ReportBody
 from model_store.bundles import load_bundle
-from model_store.cohorts import cohort_source, iter_blocks, load_cohort_manifest
+from model_store.cohorts import cohort_source, iter_blocks
 from model_store.ids import DATASET, new_id
+from model_store.manifests import CohortManifest
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, long_csv
@@ -29,7 +30,7 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     result = stand.succeed(stand.generate(model_id, n=2500, seed=5))
     with stand.database.read_scope() as session:
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
-    manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
+    manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
     assert [part.n_records for part in manifest.parts] == [1024, 1024, 452]
     assert sum(len(block.records) for block in iter_blocks(stand.store, manifest)) == 2500
     rows = list(row_batches(cohort_source(stand.store, manifest)))
@@ -81,7 +82,7 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
     assert cohort.manifest["resolved"] == {"method": "exact", "steps": 12}
     assert cohort.manifest["warnings"] == ["to be remembered"]
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
-    manifest = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
+    manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
     having = {"ICD9DX:004": 0, "target": 0}
     for _, records in iter_blocks(stand.store, manifest):
         for i in range(len(records)):

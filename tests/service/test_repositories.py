@@ -30,7 +30,7 @@ from model_store.repositories import (
 )
 from model_store.repositories.leases import Claim
 from model_store.tables import Job
-from worker.contract import ROUTES, route_of
+from worker.contract import ROUTES
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def database(database_url: str) -> Iterator[Database]:
 def submitted(database: Database, owner: str = "ada", max_attempts: int = 3) -> str:
     with database.session_scope() as session:
         payload = {"model_id": new_id(MODEL)}
-        return JobRepository(session).submit(owner, "train", *route_of("train"), payload, max_attempts).id
+        return JobRepository(session).submit(owner, "train", *ROUTES["train"], payload, max_attempts).id
 
 
 def claimed(database: Database, job_id: str, worker: str = "w", seconds: float = 60) -> Claim | None:
@@ -84,7 +84,7 @@ def test_20_threads_with_one_idempotency_key_make_one_job(database: Database) ->
                 seen.append(earlier)
                 return
             payload = {"model_id": new_id(MODEL)}
-            JobRepository(session).submit("ada", "train", *route_of("train"), payload, 3, job_id=job_id)
+            JobRepository(session).submit("ada", "train", *ROUTES["train"], payload, 3, job_id=job_id)
             seen.append(job_id)
 
     threads = [threading.Thread(target=submit) for _ in range(20)]
@@ -173,7 +173,7 @@ def test_another_owners_rows_are_invisible(database: Database) -> None:
             lambda: jobs.get("bob", job_id),
             lambda: jobs.events("bob", job_id),
             lambda: jobs.request_cancel("bob", job_id),
-            lambda: jobs.retry("bob", job_id, *route_of("train"), 1),
+            lambda: jobs.retry("bob", job_id, *ROUTES["train"], 1),
             lambda: CohortRepository(session).get("bob", job_id),
             lambda: ReportRepository(session).newest("bob", job_id),
         ):
@@ -228,7 +228,7 @@ def test_keys_are_kept_as_hashes_and_can_be_revoked(database: Database) -> None:
 
 def test_parts_are_taken_by_one_worker_each(database: Database) -> None:
     with database.session_scope() as session:
-        job_id = JobRepository(session).submit("ada", "generate", *route_of("generate"), {}, 3).id
+        job_id = JobRepository(session).submit("ada", "generate", *ROUTES["generate"], {}, 3).id
     assert claimed(database, job_id) is not None
     with database.session_scope() as session:
         CohortRepository(session).ensure_parts(job_id, 25, 10)

@@ -7,8 +7,9 @@ import pytest
 
 from ehr.errors import WithheldError
 from model_store import layout
-from model_store.cohorts import cohort_manifest, load_cohort_manifest, pack_part, save_cohort_manifest
+from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
 from model_store.datasets import load_dataset
+from model_store.manifests import CohortManifest
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository, WithholdingRepository
 from model_store.tables import ReportRow
 from tests.service.stand import OWNER, Stand, long_csv
@@ -32,7 +33,7 @@ def replace_by_copies(stand: Stand, dataset_id: str, cohort_id: str) -> None:
         row = DatasetRepository(session).get(OWNER, dataset_id)
         dataset = load_dataset(stand.store, row.prefix, row.manifest_hash)
         cohort = CohortRepository(session).get(OWNER, cohort_id)
-        before = load_cohort_manifest(stand.store, cohort.prefix, cohort.manifest_hash)
+        before = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
         train = dataset.split("train")
         data = pack_part(0, train, dataset.vocabulary)
         blob = f"{layout.cohort_folder(cohort_id)}/parts/copies.parquet"

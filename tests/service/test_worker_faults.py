@@ -11,7 +11,7 @@ from model_store.files import unpack_arrays
 from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
 from tests.service.servers import Postgres, wait_until
 from tests.service.stand import OWNER, Stand, long_csv
-from worker.contract import route_of
+from worker.contract import ROUTES
 
 
 def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> None:
@@ -76,7 +76,7 @@ def test_retry_of_a_failed_job(stand: Stand) -> None:
     assert job.error is not None and job.error["type"] == "bad-data"
     assert "nonsense" not in job.error["detail"]
     with stand.database.session_scope() as session:
-        again = JobRepository(session).retry(OWNER, job_id, *route_of("ingest"), more_attempts=1)
+        again = JobRepository(session).retry(OWNER, job_id, *ROUTES["ingest"], more_attempts=1)
     assert again.state == "queued"
     assert stand.wait(job_id).state == "failed"
     assert stand.job(job_id).attempt == 2

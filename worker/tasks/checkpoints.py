@@ -60,12 +60,9 @@ class Checkpoints:
             "values": json.dumps(checkpoint.values),
         }
         sha256 = write_folder(store, folder, {TENSORS: pack_tensors(checkpoint.tensors)}, manifest)
-
-        def point() -> None:
-            with self.run.runtime.database.session_scope() as session:
-                LeaseRepository(session).save_checkpoint(claim, {"folder": folder, "sha256": sha256, "step": step})
-
-        patiently(point)
+        pointer = {"folder": folder, "sha256": sha256, "step": step}
+        scope = self.run.runtime.database.session_scope
+        patiently(scope, lambda session: LeaseRepository(session).save_checkpoint(claim, pointer))
         self.run.own_folders.remove(folder)  # the row points at it now: whoever has the job next may go on from it
         if self._newest is not None and self._newest != folder:
             store.delete_folder(self._newest)

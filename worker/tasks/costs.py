@@ -18,12 +18,12 @@ from ehr.conditions import Condition
 from ehr.generators import CHUNK
 from ehr.vocabulary import Vocabulary
 from model_store.cohorts import pack_part
+from worker.contract import UNCONDITIONAL
 from worker.engine.generators import Generator, SampleRequest, State, from_state
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
 T = TypeVar("T")
 
-UNCONDITIONAL = "unconditional"
 REJECTION = "rejection"
 BUDGET_SECONDS = 1.2  # slow networks are measured with fewer calls than they need, or on fewer records
 ROWS = (16, 128, CHUNK)

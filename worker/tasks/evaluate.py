@@ -8,7 +8,7 @@ from ehr.errors import DataError, NotFoundError
 from ehr.records import Records
 from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
 from ehr.vocabulary import Vocabulary
-from model_store.cohorts import effective_records, iter_blocks, load_cohort_manifest
+from model_store.cohorts import effective_records, iter_blocks
 from model_store.datasets import StoredDataset
 from model_store.manifests import CohortManifest, vocabulary_in
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
@@ -59,7 +59,7 @@ def evaluate(run: JobRun) -> Outcome:
 def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     with run.runtime.database.read_scope() as session:
         cohort = CohortRepository(session).get(run.claim.owner, payload.cohort_job_id)
-    manifest = load_cohort_manifest(run.runtime.store, cohort.prefix, cohort.manifest_hash)
+    manifest = CohortManifest.read(run.runtime.store, cohort.prefix, cohort.manifest_hash)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id or cohort.dataset_id)
     own_data = _is_own(cohort, manifest, dataset, payload)
     # A copy of the data may have other shares: what the model has not seen is for the model to say.

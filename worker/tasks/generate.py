@@ -21,7 +21,7 @@ from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
 from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
-from worker.contract import HELP_TASK, QUEUES, EvaluatePayload, GeneratePayload, route_of
+from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import EffectiveSize
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
@@ -80,12 +80,12 @@ class Tally:
 
     def records(self, in_this_part: int = 0) -> int:
         if time.monotonic() - self._looked_at >= LOOK_SECONDS or in_this_part == 0:
-            self._finished, self._looked_at = patiently(self._done_records), time.monotonic()
+            self._finished, self._looked_at = self._done_records(), time.monotonic()
         return self._finished + in_this_part
 
     def _done_records(self) -> int:
-        with self.runtime.database.read_scope() as session:
-            return CohortRepository(session).done_records(self.job_id)
+        scope = self.runtime.database.read_scope
+        return patiently(scope, lambda session: CohortRepository(session).done_records(self.job_id))
 
 
 def generate(run: JobRun) -> Outcome:
@@ -141,17 +141,16 @@ def _prepare_parts(run: JobRun, n: int) -> int:
     """Make the part rows or find those of an earlier attempt; returns how many records are already there."""
     part_records = max(run.runtime.settings.part_records // CHUNK, 1) * CHUNK
 
-    def prepare() -> int:
-        with run.runtime.database.session_scope() as session:
-            LeaseRepository(session).check(run.claim)
-            cohorts = CohortRepository(session)
-            cohorts.ensure_parts(run.claim.job_id, n, part_records)
-            for part in cohorts.parts(run.claim.job_id):
-                if part.state == "done" and not (part.blob and run.runtime.store.exists(part.blob)):
-                    cohorts.forget_part(part.job_id, part.number)
-            return cohorts.done_records(run.claim.job_id)
+    def prepare(session: Session) -> int:
+        LeaseRepository(session).check(run.claim)
+        cohorts = CohortRepository(session)
+        cohorts.ensure_parts(run.claim.job_id, n, part_records)
+        for part in cohorts.parts(run.claim.job_id):
+            if part.state == "done" and not (part.blob and run.runtime.store.exists(part.blob)):
+                cohorts.forget_part(part.job_id, part.number)
+        return cohorts.done_records(run.claim.job_id)
 
-    return patiently(prepare)
+    return patiently(run.runtime.database.session_scope, prepare)
 
 
 def _ask_for_help(runtime: Runtime, job_id: str) -> None:
@@ -165,11 +164,9 @@ def _ask_for_help(runtime: Runtime, job_id: str) -> None:
 
 
 def _claim_part(runtime: Runtime, job_id: str, worker: str) -> PartClaim | None:
-    def claim() -> PartClaim | None:
-        with runtime.database.session_scope() as session:
-            return CohortRepository(session).claim_part(job_id, worker, runtime.settings.lease_seconds)
-
-    return patiently(claim)
+    seconds = runtime.settings.lease_seconds
+    scope = runtime.database.session_scope
+    return patiently(scope, lambda session: CohortRepository(session).claim_part(job_id, worker, seconds))
 
 
 def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
@@ -180,10 +177,6 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
     def beat() -> bool:
         with runtime.database.session_scope() as session:
             return CohortRepository(session).renew_part(part, runtime.settings.lease_seconds)
-
-    def finish() -> None:
-        with runtime.database.session_scope() as session:
-            CohortRepository(session).finish_part(part, blob, hashlib.sha256(data).hexdigest(), len(data))
 
     def on_progress(done: int, _: int) -> None:
         signal.check()
@@ -198,7 +191,9 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
             records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
             data = pack_part(part.first_record, records, source.bundle.vocabulary, size.of(len(records)))
             runtime.store.write(blob, data)
-            patiently(finish)
+            written = (blob, hashlib.sha256(data).hexdigest(), len(data))
+            scope = runtime.database.session_scope
+            patiently(scope, lambda session: CohortRepository(session).finish_part(part, *written))
         except BaseException as error:
             runtime.store.delete(blob)
             if isinstance(error, Exception) and not isinstance(error, LeaseLostError):
@@ -259,6 +254,11 @@ def _store(run: JobRun, source: Source) -> Outcome:
 def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:
     """In the transaction that makes the cohort visible: it is measured whatever happens next."""
     payload = EvaluatePayload(cohort_job_id=run.claim.job_id)
-    attempts = run.runtime.settings.max_attempts
-    route = route_of("evaluate")
-    JobRepository(session).submit(run.claim.owner, "evaluate", *route, payload.stored(), attempts, job_id=job_id)
+    JobRepository(session).submit(
+        run.claim.owner,
+        "evaluate",
+        *ROUTES["evaluate"],
+        payload.stored(),
+        run.runtime.settings.max_attempts,
+        job_id=job_id,
+    )
