@@ -10,11 +10,11 @@ from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.attainment import ATTAINMENT
 from worker.engine.metrics.attainment import measure as attained
+from worker.engine.metrics.cmd import SLICE_CMD
 from worker.engine.metrics.ess import ESS
 from worker.engine.metrics.ess import measure as effective_share
+from worker.engine.metrics.mcad import SLICE_MCAD
 from worker.engine.metrics.measurement import Measurement, Plan, Result, SliceMetric
-from worker.engine.metrics.slice_cmd import SLICE_CMD
-from worker.engine.metrics.slice_mcad import SLICE_MCAD
 from worker.engine.metrics.slice_prevalence_l1 import SLICE_PREVALENCE_L1
 
 SLICE: tuple[SliceMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
