@@ -1,7 +1,7 @@
 """The data of a report's pictures and tables. Only what may be shown of real patients gets in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,7 @@ from ehr.codes import meanings as code_systems
 from ehr.conditions import Condition
 from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
 from ehr.records import Records
-from ehr.reports import (
-    CodeRow,
-    CorrelationPoint,
-    DrillDown,
-    GroupRow,
-    GuidedBar,
-    Pictures,
-    PrevalencePoint,
-    SizeBin,
-)
+from ehr.reports import CodeRow, CorrelationPoint, DrillDown, GroupRow, GuidedBar, Pictures, PrevalencePoint, SizeBin
 from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.cmd import co_occurrence, correlation
 from worker.engine.metrics.measurement import SMALLEST_SLICE
@@ -44,18 +35,13 @@ class RealCounts:
 
     counts: tuple[NDArray[np.int64], ...]
     totals: tuple[int, ...]
-    step: int = 1
+    step: int
 
     @classmethod
-    def of(cls, *nested: Records) -> "RealCounts":
+    def of(cls, *nested: Records, step: int = 1) -> "RealCounts":
         """`nested`: the records compared with, then any larger sets they are part of."""
         counts = tuple(np.bincount(r.indices, minlength=r.n_codes).astype(np.int64) for r in nested)
-        return cls(counts, tuple(len(r) for r in nested))
-
-    @classmethod
-    def of_slice(cls, *nested: Records) -> "RealCounts":
-        """The same, the first being the records that satisfy some condition."""
-        return replace(cls.of(*nested), step=ROUNDED_TO)
+        return cls(counts, tuple(len(r) for r in nested), step)
 
     @property
     def visible(self) -> NDArray[np.bool_]:
@@ -92,7 +78,7 @@ def pictures_and_tables(subject: Subject, unconditional: Records | None) -> tupl
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
-        inside = RealCounts.of_slice(real, subject.test, subject.everyone)
+        inside = RealCounts.of(real, subject.test, subject.everyone, step=ROUNDED_TO)
         images = pictures(synth, real, inside, subject.vocabulary)
         tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
     bars = guided_bars(subject.cohort, subject.condition, everyone, inside, unconditional, subject.vocabulary)

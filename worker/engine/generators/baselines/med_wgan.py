@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ehr.generators.med_wgan import MED_WGAN, MedWganConfig
+from worker.engine.generators.baselines.networks import Optimisers
 from worker.engine.generators.baselines.wgan import (
     NORM_MOMENTUM,
     Adversaries,
@@ -66,7 +67,7 @@ class MedWgan(Wgan):
     def build(self) -> MedNetworks:
         return MedNetworks(self.n_codes, self.settings)
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         network = self.network
         return {
             "autoencoder": self.adam(network.encoder, network.decoder),
@@ -74,9 +75,7 @@ class MedWgan(Wgan):
             "generator": self.adam(network.generator, network.decoder),
         }
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         """The loss is the autoencoder's while it is trained, then the critic's distance."""
         if step >= math.ceil(self.settings.pretrain_share * total):
             return super().train_step(x, optimisers, step, total, generator)

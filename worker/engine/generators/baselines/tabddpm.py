@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ehr.generators.tabddpm import TABDDPM
 from worker.engine import schedules
 from worker.engine.generators.baselines.base import Baseline
-from worker.engine.generators.baselines.networks import ProjectedMLP, gradient_step
+from worker.engine.generators.baselines.networks import Optimisers, ProjectedMLP, gradient_step
 from worker.engine.generators.protocol import SampleRequest
 from worker.engine.losses import elbo_terms
 from worker.engine.noise import Noise, UniformNoise
@@ -45,13 +45,11 @@ class TabDDPM(Baseline):
         super().to(device)
         self.noise = self.noise.to(device)
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         parameters, decay = self.network.parameters(), self.settings.weight_decay
         return {"denoiser": torch.optim.AdamW(parameters, self.settings.learning_rate, weight_decay=decay)}
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         timesteps = self.settings.timesteps
         t = torch.randint(1, timesteps + 1, (len(x),), generator=generator, device=x.device)
         x_t = self.noise.q_sample(x, t, generator)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ehr.errors import ConfigError
 from ehr.generators.baseline import WganConfig
 from worker.engine.generators.baselines.base import Baseline
+from worker.engine.generators.baselines.networks import Optimisers
 from worker.engine.generators.protocol import SampleRequest
 
 NORM_MOMENTUM = 0.01  # of batch norm: both publications keep 0.99 of the running statistics
@@ -54,9 +55,7 @@ class Wgan(Baseline):
             raise ConfigError(f"'{self.spec.name}' makes one network call for a record, not {request.steps}")
         return 1
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         """The loss is the critic's estimate of the Wasserstein distance, which shrinks as records become alike."""
         distance = self._critic_step(x, optimisers["critic"], generator)
         if (step + 1) % self.settings.critic_steps == 0:
