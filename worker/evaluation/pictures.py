@@ -113,7 +113,7 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
     least = 1 if counts.step == 1 else SMALLEST_SHOWN
     in_train = np.bincount(train.indices, minlength=train.n_codes) >= least
     missing = np.flatnonzero(in_train & (of_synth == 0))
-    categories = _groups(code_systems.category, visible, prevalence, of_synth, vocabulary)
+    categories = _groups(code_systems.category, counts, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
         categories = []  # the codes are categories already
     categories.sort(key=lambda row: -abs(row.real - row.synthetic))
@@ -129,7 +129,7 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
     worst_first = np.argsort(-_surprise(prevalence, counts.totals[0], of_synth, len(synth)) * visible, kind="stable")
     most_missing = missing[np.argsort(-prevalence[missing] * visible[missing], kind="stable")][:MOST_MISSING]
     return DrillDown(
-        chapters=_groups(code_systems.chapter, visible, prevalence, of_synth, vocabulary),
+        chapters=_groups(code_systems.chapter, counts, of_synth, vocabulary),
         categories=[
             row.model_copy(update={"description": code_systems.description(row.name)})
             for row in categories[:MOST_CATEGORIES]
@@ -210,15 +210,11 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
 
 
 def _groups(
-    group_of: Callable[[str], str],
-    visible: NDArray[np.bool_],
-    prevalence: NDArray[np.float64],
-    of_synth: NDArray[np.float64],
-    vocabulary: Vocabulary,
+    group_of: Callable[[str], str], counts: RealCounts, of_synth: NDArray[np.float64], vocabulary: Vocabulary
 ) -> list[GroupRow]:
     """Codes per 100 records, summed over the codes that may be shown: nothing that those do not tell already."""
-    found: dict[str, list[int]] = {}
-    for i in np.flatnonzero(visible):
+    prevalence, found = counts.prevalence, dict[str, list[int]]()
+    for i in np.flatnonzero(counts.visible):
         found.setdefault(group_of(vocabulary.codes[i]), []).append(int(i))
     return [
         GroupRow(

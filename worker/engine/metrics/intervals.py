@@ -17,6 +17,7 @@ N_GROUPS = 20
 LEFT_OUT = (None, *range(N_GROUPS))  # no group, then each in turn
 N_BOOTSTRAPS = 200
 CONFIDENCE = 0.95
+Z = 1.959964  # standard errors to either side of a normal mean that give it
 
 
 def too_few(**sets: Records) -> str | None:

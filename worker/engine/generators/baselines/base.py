@@ -92,9 +92,8 @@ class Baseline(Generator):
         baseline.prepare(request.train)
         batch_size = min(settings.batch_size, len(request.train))
         plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
-        run = TrainingRun(
-            _BaselineLearner(baseline), request.train, plan, request.seed, request.hooks, request.checkpoint
-        )
+        learner = _BaselineLearner(baseline)
+        run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
         baseline.curve = run.to_the_end()
         baseline.network.eval()
         return baseline

@@ -9,14 +9,7 @@ from torch import Tensor, nn
 
 from ehr.generators.med_wgan import MED_WGAN, MedWganConfig
 from worker.engine.generators.baselines.networks import Optimisers
-from worker.engine.generators.baselines.wgan import (
-    NORM_MOMENTUM,
-    Adversaries,
-    Residual,
-    Wgan,
-    descend,
-    start_as_tensorflow,
-)
+from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan, descend
 
 NORM_EPS = 1e-3  # the publication's library has this default
 
@@ -30,7 +23,7 @@ class MedNetworks(Adversaries):
         super().__init__(nn.Sequential(*hidden, Residual(_layer(width, nn.Tanh()))), MeanCritic(n_codes, settings))
         self.encoder = nn.Sequential(nn.Linear(n_codes, width), nn.Tanh())
         self.decoder = nn.Linear(width, n_codes)
-        start_as_tensorflow(self)
+        self.start_as_tensorflow()
 
     def logits(self, noise: Tensor) -> Tensor:
         decoded: Tensor = self.decoder(self.generator(noise))
