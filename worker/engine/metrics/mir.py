@@ -32,7 +32,7 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     targets = [sampled(records, n, rng) for records in (sets.members, sets.non_members)]
     places = [random_groups(records, rng) for records in (sets.cohort_at_size, sets.control_at_size)]
     near = [[_near(each, groups) for each in targets] for groups in places]  # of cohort and control, to both targets
-    # told in one digit: more would tell the sizes of a slice
+    # to one digit: more would give away the sizes of a slice
     natural = max(round(len(sets.train) / len(sets.holdout), 1), 0.1)
 
     def at(ratio: float) -> Roles:
