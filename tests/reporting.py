@@ -14,7 +14,8 @@ from worker.engine.generators import FitRequest, SampleRequest, generator_named
 from worker.engine.metrics import classifier
 from worker.engine.metrics.measurement import Measured, Plan
 from worker.engine.population import simulated_population
-from worker.evaluation import Subject, report_on
+from worker.evaluation import ReportPlan, Subject
+from worker.evaluation.subject import Watch
 
 IDS = {
     "job_id": "job_" + "1" * 32,
@@ -69,6 +70,10 @@ def subject(cohort: Records, **changes: Any) -> Subject:
     real = real_sets()
     values: dict[str, Any] = {"train": real["train"], "holdout": real["holdout"], "test": real["test"], "ids": IDS}
     return Subject(cohort, vocabulary(), **values | {"labels": [DIABETES]} | changes)
+
+
+def report_on(subject: Subject, rng: np.random.Generator, watch: Watch = lambda name, done: None) -> Report:
+    return ReportPlan.of(subject, rng).carry_out(watch)
 
 
 def small_report(conditioned: bool = False) -> Report:

@@ -25,15 +25,7 @@ __all__ = [
 # production is divided among calls or workers. Changing it changes every cohort.
 CHUNK = 1024
 
-GENERATORS: tuple[GeneratorSpec, ...] = (
-    D3PM,
-    INDEPENDENT,
-    MED_WGAN,
-    EMR_WGAN,
-    TABDDPM,
-    EHRDIFF,
-    TABSYN,
-)
+GENERATORS: tuple[GeneratorSpec, ...] = (D3PM, INDEPENDENT, MED_WGAN, EMR_WGAN, TABDDPM, EHRDIFF, TABSYN)
 
 
 DEFAULT_GENERATOR = GENERATORS[0].name

@@ -42,9 +42,7 @@ class TrainingConfig(Config):
 
     epochs: int = Field(40, ge=1)
     batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
+        None, ge=1, description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps"
     )
     learning_rate: float = Field(2e-3, gt=0)
     schedule: Literal["cosine", "exponential"] = "cosine"

@@ -15,7 +15,7 @@ from ehr.errors import ConfigError, DataError
 from ehr.records import Records
 from worker.engine.independent import independent_records
 from worker.engine.metrics import FIDELITY, Measurement, cmd, fidelity, fidelity_metric, mmd
-from worker.engine.metrics.jackknife import N_GROUPS, jackknife_interval, random_groups
+from worker.engine.metrics.intervals import N_GROUPS, jackknife_interval, random_groups
 from worker.engine.metrics.measurement import CUT_TO_SIZE
 from worker.engine.metrics.prevalence_spearman import spearman
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import ConfigError
+from tests.engine import oracle
 from worker.engine.noise import NOISES, Noise
 from worker.engine.population import SimulatedPopulation, simulated_population
 from worker.engine.sampling import Denoise, ancestral_sample
@@ -47,7 +48,9 @@ def exact_denoise(noise: Noise) -> Denoise:
     def denoise(x_t: Tensor, t: Tensor) -> Tensor:
         given = [noise.q_probability(torch.full((1, noise.n_codes), x_0), t[:1])[0] for x_0 in (0, 1)]  # (N, S) each
         likelihood = torch.stack(given, dim=-1).numpy()  # (N, S, 2)
-        return torch.logit(torch.from_numpy(population().exact_x0_probability(x_t.numpy(), likelihood)), eps=1e-12)
+        return torch.logit(
+            torch.from_numpy(oracle.exact_x0_probability(population(), x_t.numpy(), likelihood)), eps=1e-12
+        )
 
     return denoise
 
@@ -60,7 +63,7 @@ def draw(kind: type[Noise], steps: int, n: int = RECORDS, seed: int = 0) -> Tens
 def covariance_error(x: NDArray[np.uint8]) -> float:
     """Root of the sum of squared errors of the covariance over all pairs of codes."""
     p = population().prevalence()
-    truth = population().pair_probability() - np.outer(p, p)
+    truth = oracle.pair_probability(population()) - np.outer(p, p)
     upper = np.triu_indices(CODES, 1)
     return float(np.linalg.norm((np.cov(x.T.astype(np.float64), ddof=0) - truth)[upper]))
 
@@ -68,14 +71,14 @@ def covariance_error(x: NDArray[np.uint8]) -> float:
 def correlation_slope(x: NDArray[np.uint8]) -> float:
     """How much of the true correlations is there: 1 is all of it, 0 none, over all pairs of codes."""
     upper = np.triu_indices(CODES, 1)
-    truth, found = population().correlation()[upper], np.corrcoef(x.T.astype(np.float64))[upper]
+    truth, found = oracle.correlation(population())[upper], np.corrcoef(x.T.astype(np.float64))[upper]
     return float((truth @ found) / (truth @ truth))
 
 
 def size_distance(x: NDArray[np.uint8]) -> float:
     """Total variation between the sizes of the records and the true distribution of sizes."""
     share = np.bincount(x.sum(1), minlength=CODES + 1) / len(x)
-    return float(0.5 * np.abs(share - population().size_distribution(CODES)).sum())
+    return float(0.5 * np.abs(share - oracle.size_distribution(population(), CODES)).sum())
 
 
 def z_scores(x: NDArray[np.uint8]) -> Floats:

@@ -12,12 +12,12 @@ from ehr.errors import DataError, JobCancelledError, UnknownCodeError
 from ehr.records import Records
 from ehr.reports import Asked, Report, report_schema
 from ehr.vocabulary import Vocabulary
-from tests.reporting import copies, real_sets, small_report, subject, vocabulary
+from tests.reporting import copies, real_sets, report_on, small_report, subject, vocabulary
 from worker.engine.metrics import FIDELITY
 from worker.engine.metrics.attacks import AttackResult
 from worker.engine.metrics.privacy import PRIVACY
 from worker.engine.metrics.utility import NO_MORE_REAL
-from worker.evaluation import ReportPlan, labels_in, privacy, report_on
+from worker.evaluation import ReportPlan, labels_in, privacy
 from worker.evaluation.utility import GUIDED, UNGUIDED
 from worker.evaluation.verdicts import overall_verdict, privacy_verdict
 from worker.tasks.evaluate import translated

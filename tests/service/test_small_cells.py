@@ -15,9 +15,9 @@ from ehr.disclosure import large_bins, may_show, shown
 from ehr.records import Records
 from ehr.reports import Asked, Figure
 from ehr.vocabulary import Vocabulary
-from tests.reporting import DIABETES, IDS, real_sets, small_report, subject, vocabulary
+from tests.reporting import DIABETES, IDS, real_sets, report_on, small_report, subject, vocabulary
 from worker.engine.metrics.measurement import CUT_TO_SIZE
-from worker.evaluation import Subject, report_on
+from worker.evaluation import Subject
 from worker.evaluation.disclosure import NOT_SHOWN, rounded_figure, rounding_step
 from worker.evaluation.near_identical import near_identical
 from worker.evaluation.pictures import RealCounts, drill_down, pictures

@@ -22,11 +22,6 @@ class Checkpoint:
         start = f"{prefix}/"
         return {name.removeprefix(start): value for name, value in self.tensors.items() if name.startswith(start)}
 
-    def require_seed(self, seed: int) -> None:
-        """StateError if the checkpoint is of a run with another seed."""
-        if self.values["seed"] != seed:
-            raise StateError(f"the checkpoint was made with seed {self.values['seed']}, not {seed}")
-
 
 def flat(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies of `tensors` on the CPU under `prefix`."""

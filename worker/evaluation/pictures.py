@@ -1,7 +1,7 @@
 """The data of a report's pictures and tables. Only what may be shown of real patients gets in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,7 @@ from ehr.codes import meanings as code_systems
 from ehr.conditions import Condition
 from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
 from ehr.records import Records
-from ehr.reports import (
-    CodeRow,
-    CorrelationPoint,
-    DrillDown,
-    GroupRow,
-    GuidedBar,
-    Pictures,
-    PrevalencePoint,
-    SizeBin,
-)
+from ehr.reports import CodeRow, CorrelationPoint, DrillDown, GroupRow, GuidedBar, Pictures, PrevalencePoint, SizeBin
 from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.cmd import co_occurrence, correlation
 from worker.engine.metrics.measurement import SMALLEST_SLICE
@@ -44,18 +35,13 @@ class RealCounts:
 
     counts: tuple[NDArray[np.int64], ...]
     totals: tuple[int, ...]
-    step: int = 1
+    step: int
 
     @classmethod
-    def of(cls, *nested: Records) -> "RealCounts":
+    def of(cls, *nested: Records, step: int = 1) -> "RealCounts":
         """`nested`: the records compared with, then any larger sets they are part of."""
         counts = tuple(np.bincount(r.indices, minlength=r.n_codes).astype(np.int64) for r in nested)
-        return cls(counts, tuple(len(r) for r in nested))
-
-    @classmethod
-    def of_slice(cls, *nested: Records) -> "RealCounts":
-        """The same, the first being the records that satisfy some condition."""
-        return replace(cls.of(*nested), step=ROUNDED_TO)
+        return cls(counts, tuple(len(r) for r in nested), step)
 
     @property
     def visible(self) -> NDArray[np.bool_]:
@@ -92,7 +78,7 @@ def pictures_and_tables(subject: Subject, unconditional: Records | None) -> tupl
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
-        inside = RealCounts.of_slice(real, subject.test, subject.everyone)
+        inside = RealCounts.of(real, subject.test, subject.everyone, step=ROUNDED_TO)
         images = pictures(synth, real, inside, subject.vocabulary)
         tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
     bars = guided_bars(subject.cohort, subject.condition, everyone, inside, unconditional, subject.vocabulary)
@@ -127,7 +113,7 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
     least = 1 if counts.step == 1 else SMALLEST_SHOWN
     in_train = np.bincount(train.indices, minlength=train.n_codes) >= least
     missing = np.flatnonzero(in_train & (of_synth == 0))
-    categories = _groups(code_systems.category, visible, prevalence, of_synth, vocabulary)
+    categories = _groups(code_systems.category, counts, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
         categories = []  # the codes are categories already
     categories.sort(key=lambda row: -abs(row.real - row.synthetic))
@@ -143,7 +129,7 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
     worst_first = np.argsort(-_surprise(prevalence, counts.totals[0], of_synth, len(synth)) * visible, kind="stable")
     most_missing = missing[np.argsort(-prevalence[missing] * visible[missing], kind="stable")][:MOST_MISSING]
     return DrillDown(
-        chapters=_groups(code_systems.chapter, visible, prevalence, of_synth, vocabulary),
+        chapters=_groups(code_systems.chapter, counts, of_synth, vocabulary),
         categories=[
             row.model_copy(update={"description": code_systems.description(row.name)})
             for row in categories[:MOST_CATEGORIES]
@@ -224,15 +210,11 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
 
 
 def _groups(
-    group_of: Callable[[str], str],
-    visible: NDArray[np.bool_],
-    prevalence: NDArray[np.float64],
-    of_synth: NDArray[np.float64],
-    vocabulary: Vocabulary,
+    group_of: Callable[[str], str], counts: RealCounts, of_synth: NDArray[np.float64], vocabulary: Vocabulary
 ) -> list[GroupRow]:
     """Codes per 100 records, summed over the codes that may be shown: nothing that those do not tell already."""
-    found: dict[str, list[int]] = {}
-    for i in np.flatnonzero(visible):
+    prevalence, found = counts.prevalence, dict[str, list[int]]()
+    for i in np.flatnonzero(counts.visible):
         found.setdefault(group_of(vocabulary.codes[i]), []).append(int(i))
     return [
         GroupRow(

@@ -22,11 +22,6 @@ from worker.evaluation.verdicts import overall_verdict
 UNCONDITIONAL_RECORDS = 5000  # drawn beside a conditioned cohort
 
 
-def report_on(subject: Subject, rng: np.random.Generator, watch: Watch = lambda name, done: None) -> Report:
-    """Every family, verdicts, pictures and tables."""
-    return ReportPlan.of(subject, rng).carry_out(watch)
-
-
 @dataclass(frozen=True)
 class ReportPlan:
     """Everything that will be measured of a subject, in order."""

@@ -52,17 +52,15 @@ def family_verdict(metrics: Iterable[Judged]) -> Verdict | None:
     """The worst metric decides; None if none could be measured."""
     found = [metric.verdict for metric in metrics if metric.verdict is not None]
     decisive = worst(found)
-    return _good(found) if decisive is not None and decisive.level == "good" else decisive
+    if decisive is None or decisive.level != "good":
+        return decisive
+    return found[0].model_copy(update={"reason": " ".join(dict.fromkeys(verdict.reason for verdict in found[:3]))})
 
 
 def attacks_verdict(attacks: Collection[Judged]) -> Verdict:
     """The same for attacks: what could not be run is no good news."""
     verdict = family_verdict(attacks) or UNMEASURED
     return PARTLY if verdict.level == "good" and any(each.verdict is None for each in attacks) else verdict
-
-
-def _good(found: list[Verdict]) -> Verdict:
-    return found[0].model_copy(update={"reason": " ".join(dict.fromkeys(verdict.reason for verdict in found[:3]))})
 
 
 def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:

@@ -62,12 +62,10 @@ class SampleRequest:
     effective_size: EffectiveSize | None = field(default=None, compare=False)  # told of records drawn by weight
 
     def __post_init__(self) -> None:
-        if self.n < 0:
-            raise ConfigError(f"the number of records must be 0 or more, not {self.n}")
-        if self.strength < 0:
-            raise ConfigError(f"the guidance strength must be 0 or more, not {self.strength}")
-        if self.first_chunk < 0:
-            raise ConfigError(f"the first chunk must be 0 or more, not {self.first_chunk}")
+        named = {"number of records": self.n, "guidance strength": self.strength, "first chunk": self.first_chunk}
+        for name, value in named.items():
+            if value < 0:
+                raise ConfigError(f"the {name} must be 0 or more, not {value}")
 
     @property
     def asks_for_something(self) -> bool:
@@ -167,10 +165,7 @@ class Generator(ABC):
 
 
 def sample_in_chunks(
-    request: SampleRequest,
-    n_codes: int,
-    draw: Callable[[Chunk], Records],
-    progress: SampleProgress | None = None,
+    request: SampleRequest, n_codes: int, draw: Callable[[Chunk], Records], progress: SampleProgress | None = None
 ) -> Records:
     """Call `draw` for each chunk and join the results."""
     parts = [Records.from_sets([], n_codes)]

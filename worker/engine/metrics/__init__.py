@@ -18,14 +18,7 @@ from worker.engine.metrics.prevalence_spearman import PREVALENCE_SPEARMAN, PREVA
 
 __all__ = ["FIDELITY", "CohortMetric", "Measurement", "Result", "fidelity", "fidelity_metric", "plan_fidelity"]
 
-FIDELITY: tuple[CohortMetric, ...] = (
-    PREVALENCE_SPEARMAN,
-    PREVALENCE_SPEARMAN_RARE,
-    CODES_MISSING,
-    CMD,
-    MMD,
-    MCAD,
-)
+FIDELITY: tuple[CohortMetric, ...] = (PREVALENCE_SPEARMAN, PREVALENCE_SPEARMAN_RARE, CODES_MISSING, CMD, MMD, MCAD)
 
 
 def fidelity_metric(name: str) -> CohortMetric:

@@ -6,22 +6,12 @@ from scipy.sparse import csr_array
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.attacks import (
-    GAIN_BOUNDS,
-    N_BOOTSTRAPS,
-    AttackMetric,
-    AttackResult,
-    AttackSets,
-    Roles,
-    bootstrapped,
-    certain,
-    sampled,
-)
-from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain, sampled
+from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
+from worker.engine.metrics.measurement import Words
 from worker.engine.metrics.nearest import distance_blocks
 from worker.engine.metrics.verdicts import by_gain
 
-BOUNDS: Bounds = (0.0, 1.0)
 MOST_KNOWN = 256
 MAX_TARGETS = 1000
 TARGETS_AT_A_TIME = 250
@@ -91,20 +81,14 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     draws = rng.multinomial(len(targets), np.full(len(targets), 1 / len(targets)), size=N_BOOTSTRAPS)
     drawn = np.concatenate([np.ones((1, len(targets))), draws]).astype(np.float32)
     there = drawn @ truth  # (B + 1, S)
-    scores = {}
-    for role, cohort in (("attack", sets.cohort_at_size), ("control", sets.control_at_size)):
+    scores = []
+    for cohort in (sets.cohort_at_size, sets.control_at_size):
         said = guessed(targets, cohort, known, secret)
-        scores[role] = weighted_f1(drawn @ said.multiply(truth).tocsr(), drawn @ said, there, weight)
-    gain = scores["attack"] - scores["control"]
+        scores.append(weighted_f1(drawn @ said.multiply(truth).tocsr(), drawn @ said, there, weight))
     share = there[:1] / len(targets)
     blind = weighted_f1(share, np.ones_like(share) * (share > 0), share, weight)
-    n = len(sets.cohort_at_size)
-    roles = Roles(
-        bootstrapped(scores["attack"][0], scores["attack"][1:], BOUNDS, n, sets.size_note),
-        bootstrapped(scores["control"][0], scores["control"][1:], BOUNDS, n),
-        certain(float(blind[0]), note="saying that everyone has every code"),
-        bootstrapped(gain[0], gain[1:], GAIN_BOUNDS, n),
-    )
+    guess = certain(float(blind[0]), note="saying that everyone has every code")
+    roles = Roles.compared(bootstrapped, scores, guess, len(sets.cohort_at_size), sets.size_note)
     note = f"on {MAX_TARGETS:,} random training patients" if len(targets) < len(sets.train) else None
     return AttackResult(AIR, roles.noting(note), {}, facts)
 

@@ -5,7 +5,7 @@ Members are training records, non-members holdout records; the control puts real
 not from the training records. So the risk is the gain over the control, never the raw score.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -17,16 +17,18 @@ from ehr.disclosure import Discloses
 from ehr.errors import ConfigError
 from ehr.records import Records
 from ehr.reports import Verdict
-from worker.engine.metrics.jackknife import CONFIDENCE, random_groups
+from worker.engine.metrics.intervals import random_groups
 from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric
-from worker.engine.metrics.nearest import nearest_in_groups
+from worker.engine.metrics.nearest import two_nearest
 from worker.engine.metrics.verdicts import worst
 
 SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
-N_BOOTSTRAPS = 200
 MAX_TARGETS = 10_000
 MAX_COMPARED = 5000  # of each set whose distances to each other are compared
+SCORE_BOUNDS: Bounds = (0.0, 1.0)
 GAIN_BOUNDS: Bounds = (-1.0, 1.0)
+# (value, the same of every draw or without each group, bounds, records used, note) -> the value with its interval
+Interval = Callable[[float, NDArray[np.float64], Bounds, int, str | None], Measurement]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,20 @@ class Roles:
     @classmethod
     def missing(cls, reason: str) -> "Roles":
         return cls(*(Measurement(absent=reason) for _ in range(4)))
+
+    @classmethod
+    def compared(
+        cls, interval: Interval, scores: Iterable[NDArray[np.float64]], baseline: Measurement, n: int, note: str | None
+    ) -> "Roles":
+        """`scores`: of the attack and of the control, each followed by those that `interval` makes an interval of."""
+        attack, control = scores
+        gain = attack - control
+        return cls(
+            interval(attack[0], attack[1:], SCORE_BOUNDS, n, note),
+            interval(control[0], control[1:], SCORE_BOUNDS, n, None),
+            baseline,
+            interval(gain[0], gain[1:], GAIN_BOUNDS, n, None),
+        )
 
     def by_name(self) -> dict[str, Measurement]:
         return {"attack": self.attack, "control": self.control, "baseline": self.baseline, "gain": self.gain}
@@ -103,13 +119,15 @@ class AttackSets:
         return CUT_TO_SIZE  # without the number: that of a slice is a number of patients
 
     @cached_property
-    def nearest_distances(self) -> "NearestDistances":
-        """Distances from cohort and control to equally many training and holdout records, in groups."""
+    def nearest_distances(self) -> list[list[NDArray[np.int32]]]:
+        """From the cohort, then from the control, to equally many training and holdout records: the two nearest
+        distances within each of their groups, (Q, G, 2), which is what leaving a group out needs."""
         n = min(len(self.train), len(self.holdout), MAX_COMPARED)
         bases = [random_groups(sampled(records, n, self._rng), self._rng) for records in (self.train, self.holdout)]
         places = [sampled(r, MAX_COMPARED, self._rng) for r in (self.cohort_at_size, self.control_at_size)]
-        near = [[nearest_in_groups(place, base) for base in bases] for place in places]
-        return NearestDistances(*near[0], *near[1])
+        return [
+            [np.stack([two_nearest(place, group) for group in groups], axis=1) for groups in bases] for place in places
+        ]
 
     @property
     def targets_note(self) -> str | None:
@@ -118,23 +136,13 @@ class AttackSets:
         return f"on at most {MAX_TARGETS:,} random training patients and {MAX_TARGETS:,} others"
 
 
-@dataclass(frozen=True)
-class NearestDistances:
-    """Two nearest distances within each group of the base, each (Q, G, 2)."""
-
-    cohort_to_train: NDArray[np.int32]
-    cohort_to_holdout: NDArray[np.int32]
-    control_to_train: NDArray[np.int32]
-    control_to_holdout: NDArray[np.int32]
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttackMetric(Metric):
     """A metric that attacks a cohort."""
 
     family: str = "privacy"
     direction: Literal["higher", "lower"] = "lower"
-    bounds: Bounds = (0.0, 1.0)
+    bounds: Bounds = SCORE_BOUNDS
     facts: Mapping[str, Discloses] = field(default_factory=dict)  # numbers beside the figures, and what each discloses
     measure: Callable[[AttackSets, np.random.Generator], AttackResult]
 
@@ -144,15 +152,6 @@ def sampled(records: Records, limit: int, rng: np.random.Generator) -> Records:
     return records if len(records) <= limit else records.take(rng.choice(len(records), limit, replace=False))
 
 
-def bootstrapped(
-    value: float, draws: NDArray[np.float64], bounds: Bounds, n_used: int | None = None, note: str | None = None
-) -> Measurement:
-    """The value with the percentile interval of its bootstrap draws (B,)."""
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return Measurement.within(bounds, value, min(low, value), max(high, value), n_used, note)
-
-
-def certain(value: float, n_used: int | None = None, note: str | None = None) -> Measurement:
+def certain(value: float, note: str | None = None) -> Measurement:
     """A number that has no noise, such as the score of blind guessing."""
-    return Measurement(value, value, value, note=note, n_used=n_used)
+    return Measurement(value, value, value, note=note)

@@ -3,17 +3,16 @@
 from math import sqrt
 
 from ehr.disclosure import Discloses
+from worker.engine.metrics.intervals import Z
 from worker.engine.metrics.measurement import Measurement, Metric, Words
 from worker.engine.metrics.verdicts import at_least
 
 
-def wilson(met: int, n: int, z: float = 1.959964) -> tuple[float, float]:
+def wilson(met: int, n: int) -> tuple[float, float]:
     """Wilson's score interval of a proportion."""
-    if n == 0:
-        return 0.0, 1.0
-    p, spread = met / n, 1 + z * z / n
-    centre = (p + z * z / (2 * n)) / spread
-    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / spread
+    p, spread = met / n, 1 + Z * Z / n
+    centre = (p + Z * Z / (2 * n)) / spread
+    half = Z * sqrt(p * (1 - p) / n + Z * Z / (4 * n * n)) / spread
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

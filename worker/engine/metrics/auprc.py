@@ -12,8 +12,8 @@ from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 def auprc(curve: Curve) -> float:
     """Average precision: the precision at each threshold, weighted by the recall it adds."""
-    found = curve.found
-    precision = found / np.maximum(found + curve.wrong, 1)
+    found, wrong = curve
+    precision = found / np.maximum(found + wrong, 1)
     return float(np.sum(np.diff(found, prepend=0) * precision) / found[-1])
 
 

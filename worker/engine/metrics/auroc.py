@@ -10,7 +10,7 @@ from worker.engine.metrics.verdicts import Limits, by_shortfall
 
 def auroc(curve: Curve) -> float:
     """The chance that a record with the code scores above one without it; ties count half."""
-    found, wrong = curve.found, curve.wrong
+    found, wrong = curve
     above = (found + np.append(0, found[:-1])) / 2  # records with the code above each group of equal scores
     return float(np.sum(np.diff(wrong, prepend=0) * above) / (found[-1] * wrong[-1]))
 

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.jackknife import jackknife_interval, random_groups, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.intervals import jackknife_interval, random_groups, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, SliceMetric, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
 BOUNDS: Bounds = (0.0, None)
@@ -76,6 +76,25 @@ CMD = CohortMetric(
         fail="Codes occur together hardly more realistically than if each were drawn by itself.",
         unsure="There are too few records to tell whether codes occur together as they do in real ones.",
         advice="Train longer or on more records before studying which conditions occur together.",
+    ),
+    measure=measure,
+)
+
+SLICE_CMD = SliceMetric(
+    name="slice_cmd",
+    title="Links between codes",
+    discloses=Discloses.AGGREGATE,
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",
+    rule=between_yardsticks("lower", good_within=0.5, fail_beyond=4.0, worse="unconditional", needs_contrast=True),
+    words=Words(
+        good="Among patients with the condition, the way codes occur together is much closer to real ones than to "
+        "ordinary patients.",
+        caution="Among patients with the condition, some links between codes are weaker or different.",
+        fail="Among patients with the condition, codes occur together no more realistically than in ordinary patients.",
+        unsure="There are too few patients with the condition to tell whether codes occur together realistically.",
+        advice="Do not study combinations of codes within this condition on this cohort.",
     ),
     measure=measure,
 )

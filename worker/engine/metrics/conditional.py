@@ -7,14 +7,11 @@ import numpy as np
 
 from ehr.conditions import Condition
 from ehr.records import Records
+from worker.engine.metrics import attainment, ess
 from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.attainment import ATTAINMENT
-from worker.engine.metrics.attainment import measure as attained
-from worker.engine.metrics.ess import ESS
-from worker.engine.metrics.ess import measure as effective_share
+from worker.engine.metrics.cmd import SLICE_CMD
+from worker.engine.metrics.mcad import SLICE_MCAD
 from worker.engine.metrics.measurement import Measurement, Plan, Result, SliceMetric
-from worker.engine.metrics.slice_cmd import SLICE_CMD
-from worker.engine.metrics.slice_mcad import SLICE_MCAD
 from worker.engine.metrics.slice_prevalence_l1 import SLICE_PREVALENCE_L1
 
 SLICE: tuple[SliceMetric, ...] = (SLICE_PREVALENCE_L1, SLICE_CMD, SLICE_MCAD)
@@ -40,27 +37,31 @@ def plan_conditional(
 
     @cache
     def places() -> tuple[dict[str, Records | None], Records]:
-        ordinary = unconditional()
+        """In turn against half B of the real slice: generated records, half A, unconditional records, all of one size,
+        because distances shrink with more records; and half B."""
+        ordinary, generated = unconditional(), cohort.take(np.flatnonzero(satisfied))
         imposed = None if ordinary is None else with_bits_set(ordinary, condition, real)
-        return _places(cohort.take(np.flatnonzero(satisfied)), inside, imposed, rng)
+        a, b = (inside.take(rows) for rows in np.split(rng.permutation(len(inside)), [len(inside) // 2]))
+        size = min(len(a), len(generated))
+        in_turn = {"value": generated, "floor": a, "unconditional": imposed}
+        return {role: None if each is None else sampled(each, size, rng) for role, each in in_turn.items()}, b
 
     def in_slice(metric: SliceMetric, stream: np.random.Generator) -> Result:
         if len(inside) < metric.fewest:
             absent = Measurement(absent=f"fewer than {metric.fewest} unseen real records satisfy the condition")
             return Result(metric, dict.fromkeys(("value", "floor", "unconditional"), absent))
         in_turn, half = places()
-        return Result(
-            metric,
-            {
-                role: NO_RECORDS if each is None else metric.measure(each, half, half, stream)
-                for role, each in in_turn.items()
-            },
-        )
+        measured = {
+            role: NO_RECORDS if each is None else metric.measure(each, half, half, stream)
+            for role, each in in_turn.items()
+        }
+        return Result(metric, measured)
 
+    attained, share = attainment.measure(int(satisfied.sum()), len(cohort)), ess.measure(effective, len(cohort))
     return [
-        (ATTAINMENT.name, lambda: Result(ATTAINMENT, {"value": attained(int(satisfied.sum()), len(cohort))})),
+        (attainment.ATTAINMENT.name, lambda: Result(attainment.ATTAINMENT, {"value": attained})),
         *((m.name, partial(in_slice, m, stream)) for m, stream in zip(SLICE, rng.spawn(len(SLICE)), strict=True)),
-        (ESS.name, lambda: Result(ESS, {"value": effective_share(effective, len(cohort))})),
+        (ess.ESS.name, lambda: Result(ess.ESS, {"value": share})),
     ]
 
 
@@ -79,19 +80,3 @@ def with_bits_set(records: Records, condition: Condition, real: Records) -> Reco
         all_rows.append(missing)
         all_codes.append(np.full(len(missing), max(open_codes, key=lambda code: counts[code])))
     return Records.from_pairs(np.concatenate(all_rows), np.concatenate(all_codes), len(records), records.n_codes)
-
-
-def _places(
-    generated: Records, inside: Records, imposed: Records | None, rng: np.random.Generator
-) -> tuple[dict[str, Records | None], Records]:
-    """In turn against half B of the real slice: generated records, half A, unconditional records, all of one size,
-    because distances shrink with more records; and half B."""
-    order = rng.permutation(len(inside))
-    a, b = inside.take(order[: len(inside) // 2]), inside.take(order[len(inside) // 2 :])
-    size = min(len(a), len(generated))
-    value, floor = sampled(generated, size, rng), sampled(a, size, rng)
-    return {
-        "value": value,
-        "floor": floor,
-        "unconditional": None if imposed is None else sampled(imposed, size, rng),
-    }, b

@@ -10,7 +10,7 @@ from scipy import stats
 from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackMetric, AttackResult, AttackSets, Roles, certain
-from worker.engine.metrics.jackknife import CONFIDENCE
+from worker.engine.metrics.intervals import CONFIDENCE
 from worker.engine.metrics.measurement import Bounds, Measurement, Words
 from worker.engine.metrics.verdicts import by_gain
 

@@ -8,13 +8,13 @@ from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.independent import independent_log_loss
 from worker.engine.metrics.attacks import sampled
+from worker.engine.metrics.intervals import Z
 from worker.engine.metrics.measurement import Bounds, Measurement, Metric, Result, Words
 from worker.engine.metrics.verdicts import Limits, near_yardstick
 
 BOUNDS: Bounds = (0.0, None)
 FEWEST_RECORDS = 2  # one has no standard error
 MAX_RECORDS = 4000
-Z = 1.959964
 LogLoss = Callable[[Records], tuple[float, float]]  # nats per record and its standard error
 
 

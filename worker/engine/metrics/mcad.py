@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.jackknife import CONFIDENCE, too_few
-from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
+from worker.engine.metrics.intervals import CONFIDENCE, too_few
+from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, SliceMetric, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 
 BOUNDS: Bounds = (0.0, 1.0)
@@ -55,6 +55,25 @@ MCAD = CohortMetric(
         fail="The number of codes per patient is wrong for many synthetic patients.",
         unsure="There are too few records to tell whether synthetic patients have as many codes as real ones.",
         advice="Do not use the cohort for burden of disease or cost; train longer.",
+    ),
+    measure=measure,
+)
+
+SLICE_MCAD = SliceMetric(
+    name="slice_mcad",
+    title="Codes per record",
+    discloses=Discloses.SHARE_OF_PATIENTS,
+    direction="lower",
+    bounds=BOUNDS,
+    meaning="The share of synthetic patients with the condition who would need another number of codes to match real "
+    "ones.",
+    rule=between_yardsticks("lower", good_within=0.03, fail_beyond=0.25, worse="unconditional"),
+    words=Words(
+        good="Synthetic patients with the condition have as many codes as real ones.",
+        caution="Some synthetic patients with the condition have too many or too few codes.",
+        fail="The number of codes is wrong for many synthetic patients with the condition.",
+        unsure="There are too few patients with the condition to tell whether they have as many codes as real ones.",
+        advice="Do not use the cohort for burden of disease within this condition.",
     ),
     measure=measure,
 )

@@ -6,22 +6,11 @@ from numpy.typing import NDArray
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.attacks import (
-    GAIN_BOUNDS,
-    N_BOOTSTRAPS,
-    AttackMetric,
-    AttackResult,
-    AttackSets,
-    Roles,
-    bootstrapped,
-    certain,
-)
-from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain
+from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
+from worker.engine.metrics.measurement import Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
-
-BOUNDS: Bounds = (0.0, 1.0)
-RATES = (0.01, 0.001)  # false positives
 
 
 def tpr_at_fpr(members: NDArray[np.float64], others: NDArray[np.float64], rate: float) -> float:
@@ -45,49 +34,27 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     The attack has the whole cohort. That needs no correction for size: without memorisation members and non-members
     are exchangeable, and the true-positive rate equals the false-positive rate whatever the size.
     """
-    targets = (sets.members, sets.non_members)
-    reference = (nearest(sets.members, sets.non_members), nearest(sets.non_members, sets.non_members, same=True))
-    scores = {
-        role: [_score(each, cohort, usual) for each, usual in zip(targets, reference, strict=True)]
-        for role, cohort in (("attack", sets.cohort), ("control", sets.control))
-    }
-    drawn = [[rng.integers(0, len(each), len(each)) for each in targets] for _ in range(N_BOOTSTRAPS)]
-    by_rate = {rate: _at(rate, scores, drawn, len(sets.cohort), sets.targets_note) for rate in RATES}
-    strict = by_rate[RATES[1]]
-    if strict is None:
-        strict = Roles.missing(f"{RATES[1]:.1%} of the holdout records is less than one record")
-    return AttackResult(MIA_TPR_AT_FPR, by_rate[RATES[0]] or _too_few(), {"at 0.1 % false positives": strict})
+    members, others = sets.members, sets.non_members
+    usual = nearest(members, others), nearest(others, others, same=True)
+    scores = [
+        (_score(members, cohort, usual[0]), _score(others, cohort, usual[1])) for cohort in (sets.cohort, sets.control)
+    ]
+    drawn = [[rng.integers(0, len(each), len(each)) for each in (members, others)] for _ in range(N_BOOTSTRAPS)]
+
+    def at(rate: float) -> Roles:  # of false positives
+        if len(others) * rate < 1:
+            return Roles.missing(f"{100 * rate:g}% of the holdout records is less than one record")
+        rates = (
+            np.array([tpr_at_fpr(a, b, rate), *(tpr_at_fpr(a[i], b[j], rate) for i, j in drawn)]) for a, b in scores
+        )
+        guess = certain(rate, note="naming people at random")
+        return Roles.compared(bootstrapped, rates, guess, len(sets.cohort), None).noting(sets.targets_note)
+
+    return AttackResult(MIA_TPR_AT_FPR, at(0.01), {"at 0.1 % false positives": at(0.001)})
 
 
 def _score(targets: Records, cohort: Records, usual: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.asarray((1.0 + nearest(targets, cohort)) / (1.0 + usual))  # 1: two equal records have distance 0
-
-
-def _at(
-    rate: float,
-    scores: dict[str, list[NDArray[np.float64]]],
-    drawn: list[list[NDArray[np.int64]]],
-    n_used: int,
-    note: str | None,
-) -> Roles | None:
-    if len(scores["attack"][1]) * rate < 1:
-        return None
-    value = {role: tpr_at_fpr(pair[0], pair[1], rate) for role, pair in scores.items()}
-    draws = {
-        role: np.array([tpr_at_fpr(pair[0][m], pair[1][o], rate) for m, o in drawn]) for role, pair in scores.items()
-    }
-    gain = value["attack"] - value["control"]
-    roles = Roles(
-        bootstrapped(value["attack"], draws["attack"], BOUNDS, n_used),
-        bootstrapped(value["control"], draws["control"], BOUNDS, n_used),
-        certain(rate, note="naming people at random"),
-        bootstrapped(gain, draws["attack"] - draws["control"], GAIN_BOUNDS, n_used),
-    )
-    return roles.noting(note)
-
-
-def _too_few() -> Roles:
-    return Roles.missing(f"{RATES[0]:.0%} of the holdout records is less than one record")
 
 
 MIA_TPR_AT_FPR = AttackMetric(

@@ -5,21 +5,12 @@ from numpy.typing import NDArray
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.attacks import (
-    GAIN_BOUNDS,
-    AttackMetric,
-    AttackResult,
-    AttackSets,
-    Roles,
-    certain,
-    sampled,
-)
-from worker.engine.metrics.jackknife import N_GROUPS, jackknife_interval, random_groups
-from worker.engine.metrics.measurement import Bounds, Words
+from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain, sampled
+from worker.engine.metrics.intervals import LEFT_OUT, N_GROUPS, jackknife_interval, random_groups
+from worker.engine.metrics.measurement import Words
 from worker.engine.metrics.nearest import nearest
 from worker.engine.metrics.verdicts import by_gain
 
-BOUNDS: Bounds = (0.0, 1.0)
 THRESHOLD = 3  # squared L2 distance, as in the paper
 
 
@@ -41,21 +32,16 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
     targets = [sampled(records, n, rng) for records in (sets.members, sets.non_members)]
     places = [random_groups(records, rng) for records in (sets.cohort_at_size, sets.control_at_size)]
     near = [[_near(each, groups) for each in targets] for groups in places]  # of cohort and control, to both targets
-    note, n_used = sets.size_note, len(sets.cohort_at_size)
-    by_ratio = {}
-    # told in one digit: more would tell the sizes of a slice
+    # to one digit: more would give away the sizes of a slice
     natural = max(round(len(sets.train) / len(sets.holdout), 1), 0.1)
-    for name, ratio in (("balanced", 1.0), ("natural", natural)):
-        attack, control = (_score(pair, ratio, None) for pair in near)
-        left = np.array([[_score(pair, ratio, group) for pair in near] for group in range(N_GROUPS)])  # (G, 2)
-        by_ratio[name] = Roles(
-            jackknife_interval(attack, left[:, 0].tolist(), BOUNDS, n_used, note),
-            jackknife_interval(control, left[:, 1].tolist(), BOUNDS, n_used),
-            certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member"),
-            jackknife_interval(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n_used),
-        )
-    told = {name: roles.noting(sets.targets_note) for name, roles in by_ratio.items()}
-    return AttackResult(MIR, told["balanced"], {"at the natural ratio": told["natural"]})
+
+    def at(ratio: float) -> Roles:
+        scores = (np.array([_score(pair, ratio, group) for group in LEFT_OUT]) for pair in near)
+        guess = certain(2 * ratio / (2 * ratio + 1), note="calling everyone a member")
+        roles = Roles.compared(jackknife_interval, scores, guess, len(sets.cohort_at_size), sets.size_note)
+        return roles.noting(sets.targets_note)
+
+    return AttackResult(MIR, at(1.0), {"at the natural ratio": at(natural)})
 
 
 def _near(targets: Records, groups: list[Records]) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.jackknife import jackknife_interval, random_groups, too_few
+from worker.engine.metrics.intervals import jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 

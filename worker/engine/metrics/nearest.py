@@ -5,7 +5,7 @@ codes that are there. In 16-bit integers this was 30 times as fast as XOR and po
 times as fast as a dense matrix product (4,000 x 25,000 records, 949 codes).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +53,6 @@ def nearest(queries: Records, base: Records, *, same: bool = False) -> NDArray[n
     for rows, _, d in distance_blocks(queries, base, same=same):
         np.minimum(best[rows], d.min(axis=1), out=best[rows])
     return best
-
-
-def nearest_in_groups(queries: Records, groups: Sequence[Records]) -> NDArray[np.int32]:
-    """Nearest and second nearest distances within each group, (Q, G, 2): what leaving a group out needs."""
-    return np.stack([two_nearest(queries, group) for group in groups], axis=1)
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:

@@ -6,20 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.disclosure import Discloses
-from worker.engine.metrics.attacks import (
-    GAIN_BOUNDS,
-    MAX_COMPARED,
-    AttackMetric,
-    AttackResult,
-    AttackSets,
-    NearestDistances,
-    Roles,
-    certain,
-)
-from worker.engine.metrics.jackknife import N_GROUPS, jackknife_interval
-from worker.engine.metrics.measurement import Bounds
+from worker.engine.metrics.attacks import MAX_COMPARED, AttackMetric, AttackResult, AttackSets, Roles, certain
+from worker.engine.metrics.intervals import LEFT_OUT, N_GROUPS, jackknife_interval
 
-BOUNDS: Bounds = (0.0, 1.0)
 Statistic = Callable[[NDArray[np.int32]], NDArray[np.float64]]  # (Q, G, 2) -> (Q,)
 # each can fail a cohort by itself, because the worst attack decides; passing both proves nothing
 ADVICE = (
@@ -38,31 +27,19 @@ def share_lower(to_train: NDArray[np.float64], to_holdout: NDArray[np.float64]) 
 def compare_nearest(
     metric: AttackMetric, sets: AttackSets, statistic: Statistic, median: Callable[[NDArray[np.int32]], float]
 ) -> AttackResult:
-    """The share of records for which the statistic is lower for train, and its medians."""
-    near = sets.nearest_distances
-    medians = (median(each) for each in (near.cohort_to_train, near.cohort_to_holdout, near.control_to_train))
-    return AttackResult(metric, _roles(near, statistic, sets), {}, dict(zip(MEDIANS, medians, strict=True)))
-
-
-def _roles(near: NearestDistances, statistic: Statistic, sets: AttackSets) -> Roles:
-    """Attack, control and gain; the intervals leave out one group of every set at a time."""
-
-    def shares(left_out: int | None) -> tuple[float, float]:
-        pairs = ((near.cohort_to_train, near.cohort_to_holdout), (near.control_to_train, near.control_to_holdout))
-        attack, control = (share_lower(*(statistic(_without(each, left_out)) for each in pair)) for pair in pairs)
-        return attack, control
-
-    attack, control = shares(None)
-    left = np.array([shares(group) for group in range(N_GROUPS)])  # (G, 2)
-    n = len(near.cohort_to_train)
-    larger = max(min(len(sets.cohort), len(sets.control)), min(len(sets.train), len(sets.holdout))) > MAX_COMPARED
-    roles = Roles(
-        jackknife_interval(attack, left[:, 0].tolist(), BOUNDS, n, sets.size_note),
-        jackknife_interval(control, left[:, 1].tolist(), BOUNDS, n),
-        certain(0.5, note="a record is as likely to be closer to either"),
-        jackknife_interval(attack - control, (left[:, 0] - left[:, 1]).tolist(), GAIN_BOUNDS, n),
+    """The share of records for which the statistic is lower for train, and its medians. The intervals leave out one
+    group of every set at a time."""
+    (cohort_to_train, cohort_to_holdout), (control_to_train, _) = near = sets.nearest_distances
+    shares = (
+        np.array([share_lower(*(statistic(_without(each, group)) for each in pair)) for group in LEFT_OUT])
+        for pair in near
     )
-    return roles.noting(f"on at most {MAX_COMPARED:,} random records of each set" if larger else None)
+    guess = certain(0.5, note="a record is as likely to be closer to either")
+    roles = Roles.compared(jackknife_interval, shares, guess, len(cohort_to_train), sets.size_note)
+    if max(min(len(sets.cohort), len(sets.control)), min(len(sets.train), len(sets.holdout))) > MAX_COMPARED:
+        roles = roles.noting(f"on at most {MAX_COMPARED:,} random records of each set")
+    medians = (median(each) for each in (cohort_to_train, cohort_to_holdout, control_to_train))
+    return AttackResult(metric, roles, {}, dict(zip(MEDIANS, medians, strict=True)))
 
 
 def _without(near: NDArray[np.int32], group: int | None) -> NDArray[np.int32]:

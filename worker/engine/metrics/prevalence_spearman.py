@@ -6,7 +6,7 @@ from scipy import stats
 
 from ehr.disclosure import Discloses
 from ehr.records import Records
-from worker.engine.metrics.jackknife import code_counts, jackknife_interval, random_groups, too_few
+from worker.engine.metrics.intervals import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.verdicts import between_yardsticks
 

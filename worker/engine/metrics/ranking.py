@@ -9,13 +9,8 @@ from numpy.typing import NDArray
 
 from worker.engine.metrics.measurement import Bounds, Metric
 
-
-@dataclass(frozen=True)
-class Curve:
-    """How many records with (`found`) and without (`wrong`) the label are called at each threshold, (T,)."""
-
-    found: NDArray[np.int64]
-    wrong: NDArray[np.int64]
+# how many records with, and how many without the label are called at each threshold, (T,)
+Curve = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,4 +43,4 @@ class Ranking:
         chosen = self.place if rows is None else self.place[rows]
         times = np.bincount(chosen, minlength=len(self.truth))
         found, called = np.cumsum(times * self.truth)[self.last], np.cumsum(times)[self.last]
-        return Curve(found, called - found)
+        return found, called - found

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from ehr.records import Records
 from ehr.reports import Level, Verdict
-from worker.engine.metrics.attacks import bootstrapped, sampled
+from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.auprc import AUPRC
 from worker.engine.metrics.auroc import AUROC
 from worker.engine.metrics.classifier import Label, trained_scores
+from worker.engine.metrics.intervals import bootstrapped
 from worker.engine.metrics.measurement import Measurement, Metric
 from worker.engine.metrics.ranking import AreaMetric, Ranking
 

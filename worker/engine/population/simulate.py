@@ -4,8 +4,7 @@ A record is drawn in two steps: a latent state s (sex, age, conditions) with pro
 code i on its own with probability `code_probabilities[s, i]`. All answers below are sums over the S states.
 """
 
-import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +14,7 @@ from ehr.errors import ConditionError, DataError
 from ehr.records import Records
 
 Floats = NDArray[np.float64]
-
-# records drawn or scored at a time: large enough for numpy, small enough for the cache
-SAMPLE_BLOCK, SCORE_BLOCK = 1 << 16, 1 << 7
-# stands for log 0 in matrix products, where 0 * -inf would be NaN; a sum this low means "impossible"
-LOG_ZERO = -1e30
+SAMPLE_BLOCK = 1 << 16  # records drawn at a time: large enough for numpy, small enough for the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +39,6 @@ class SimulatedPopulation:
     def n_codes(self) -> int:
         return len(self.vocabulary)
 
-    def index(self, code: str) -> int:
-        """The position of `code` in the vocabulary."""
-        if code in self.vocabulary:
-            return self.vocabulary.index(code)
-        close = difflib.get_close_matches(code, self.vocabulary, n=3)
-        hint = f"close to it are {', '.join(close)}" if close else f"codes look like {self.vocabulary[-1]}"
-        raise DataError(f"{code} is not in the vocabulary; {hint}")
-
-    # ---- sampling
-
     def sample(self, n: int, rng: np.random.Generator) -> Records:
         """`n` independent records. Memory follows the codes that are drawn."""
         if n < 0:
@@ -69,8 +54,9 @@ class SimulatedPopulation:
         cdf = (np.arange(len(cdf))[:, None] + cdf).ravel()  # (S * N,)
         sure = Records.from_dense(certain)
         parts = [Records.from_pairs([], [], 0, self.n_codes)]
-        for start, stop in _blocks(n, SAMPLE_BLOCK):
-            states = rng.choice(len(events), size=stop - start, p=self.state_weights)
+        for start in range(0, n, SAMPLE_BLOCK):
+            size = min(SAMPLE_BLOCK, n - start)
+            states = rng.choice(len(events), size=size, p=self.state_weights)
             rows = np.argsort(states)  # records of one state together: the search below stays in the cache
             states = states[rows]
             counts = rng.poisson(events[states])
@@ -80,45 +66,12 @@ class SimulatedPopulation:
             always = sure.take(states)
             codes = np.concatenate([drawn, always.indices])
             rows = np.concatenate([np.repeat(rows, counts), np.repeat(rows, always.sizes())])
-            parts.append(Records.from_pairs(rows, codes, stop - start, self.n_codes))
+            parts.append(Records.from_pairs(rows, codes, size, self.n_codes))
         return Records.concatenate(parts)
-
-    # ---- moments
 
     def prevalence(self) -> Floats:
         """P(code i), (N,)."""
         return self.state_weights @ self.code_probabilities
-
-    def pair_probability(self) -> Floats:
-        """P(codes i and j), (N, N); the diagonal is the prevalence."""
-        pairs = self.code_probabilities.T @ (self.state_weights[:, None] * self.code_probabilities)
-        np.fill_diagonal(pairs, self.prevalence())
-        return pairs
-
-    def correlation(self) -> Floats:
-        """Pearson correlation of codes i and j, (N, N); 0 where a code never varies."""
-        p = self.prevalence()
-        deviation = np.sqrt(p * (1 - p))
-        scale = np.divide(1, deviation, out=np.zeros_like(p), where=deviation > 0)
-        correlation: Floats = (self.pair_probability() - np.outer(p, p)) * np.outer(scale, scale)
-        np.fill_diagonal(correlation, 1)
-        return correlation
-
-    def size_distribution(self, max_size: int) -> Floats:
-        """P(a record has k codes) for k = 0 .. max_size, (max_size + 1,); what is missing to 1 are larger records."""
-        if max_size < 0:
-            raise DataError(f"the largest size is {max_size} but must be at least 0")
-        # Poisson-binomial per state: after code i, f[k, s] = P(k of the codes up to i | s)
-        f = np.zeros((max_size + 1, len(self.state_weights)))  # (K + 1, S)
-        f[0] = 1
-        for p in self.code_probabilities.T:  # (S,)
-            present = f[:-1] * p
-            f *= 1 - p
-            f[1:] += present
-        sizes: Floats = f @ self.state_weights
-        return sizes
-
-    # ---- conditions and evidence
 
     def conditional_prevalence(
         self, all_of: Sequence[int] = (), any_of: Sequence[int] = (), none_of: Sequence[int] = ()
@@ -142,53 +95,6 @@ class SimulatedPopulation:
         joint[group] = weight @ p[:, group]
         return probability, np.minimum(joint / probability, 1)  # rounding must not lead above 1
 
-    def log_probability(self, records: Records) -> Floats:
-        """log P(record) in nats, (R,); -inf for records that cannot occur."""
-        if records.n_codes != self.n_codes:
-            raise DataError(f"the records have {records.n_codes} codes, the population has {self.n_codes}")
-        # log P(x | s) = sum log(1 - p) + sum over the codes present of log p - log(1 - p): a sparse product.
-        # Certain codes would give inf - inf, so they are counted apart: a state needs all of its own.
-        p, certain = self.code_probabilities, self.code_probabilities == 1
-        absent = np.log1p(-np.where(certain, 0, p))  # (S, N)
-        gain = np.ascontiguousarray((_safe_log(p) - absent).T)  # (N, S)
-        columns = np.flatnonzero(certain.any(axis=0))  # the demographic codes
-        own = certain[:, columns].T.astype(np.float64)  # (columns, S)
-        constant = _safe_log(self.state_weights) + absent.sum(axis=1)  # (S,)
-        log_p = np.empty(len(records))
-        for start, stop in _blocks(len(records), SCORE_BLOCK):
-            x = records.take(np.arange(start, stop)).to_csr(np.float64)
-            log_joint = constant + x @ gain  # (B, S)
-            log_joint[x[:, columns].toarray() @ own < own.sum(axis=0)] = LOG_ZERO
-            log_p[start:stop] = _log_sum_exp(log_joint)
-        return np.where(log_p > LOG_ZERO / 2, log_p, -np.inf)
-
-    def exact_x0_probability(self, observed: NDArray[np.integer], likelihood: Floats) -> Floats:
-        """P(x0_i = 1 | observation) of shape (B, N): the best possible denoiser, for any noise on single codes.
-
-        `observed[b, i]` in 0 .. M - 1 is what is seen of code i; `likelihood[i, m, x0]` = P(m is seen | x0_i = x0), up
-        to a factor that does not depend on x0. A hidden code is an observation with likelihood 1 for both values.
-        """
-        observed, likelihood = np.asarray(observed), np.asarray(likelihood, dtype=np.float64)
-        self._check_evidence(observed, likelihood)
-        p = self.code_probabilities
-        present = [p * likelihood[:, m, 1] for m in range(likelihood.shape[1])]  # M x (S, N), P(m, x0_i = 1 | s)
-        total = [a + (1 - p) * likelihood[:, m, 0] for m, a in enumerate(present)]  # M x (S, N), P(m | s)
-        seen = [observed == m for m in range(likelihood.shape[1])]  # M x (B, N)
-        log_joint = _safe_log(self.state_weights)[None, :].repeat(len(observed), axis=0)  # (B, S)
-        for mask, mixture in zip(seen, total, strict=True):
-            log_joint += mask.astype(np.float64) @ _safe_log(mixture).T
-        evidence = _log_sum_exp(log_joint)  # (B,)
-        if np.any(evidence < LOG_ZERO / 2):
-            row = int(np.argmax(evidence < LOG_ZERO / 2))
-            raise DataError(f"observation {row} cannot come from any record of this population")
-        posterior = np.exp(log_joint - evidence[:, None])  # (B, S), P(s | observation)
-        x0 = np.empty(observed.shape)
-        for mask, joint, mixture in zip(seen, present, total, strict=True):
-            # P(x0_i = 1 | s, m); where m is impossible in s the posterior of s is 0 and the value does not matter
-            share = np.divide(joint, mixture, out=np.zeros_like(joint), where=mixture > 0)
-            np.copyto(x0, posterior @ share, where=mask)
-        return np.clip(x0, 0, 1)
-
     def _check_condition(self, all_of: Sequence[int], any_of: Sequence[int], none_of: Sequence[int]) -> None:
         outside = [c for c in (*all_of, *any_of, *none_of) if not 0 <= c < self.n_codes]
         if outside:
@@ -196,29 +102,3 @@ class SimulatedPopulation:
         both = sorted(set(all_of) & set(none_of))
         if both:
             raise ConditionError(f"{self.vocabulary[both[0]]} is both required and forbidden")
-
-    def _check_evidence(self, observed: NDArray[np.integer], likelihood: Floats) -> None:
-        n, m = self.n_codes, likelihood.shape[1] if likelihood.ndim == 3 else 0
-        if likelihood.shape != (n, m, 2) or np.any(likelihood < 0):
-            raise DataError(f"the likelihood must be non-negative and of shape ({n}, kinds of observation, 2)")
-        if observed.ndim != 2 or observed.shape[1] != n or not np.issubdtype(observed.dtype, np.integer):
-            raise DataError(f"the observations must be integers of shape (batch, {n})")
-        if observed.size and (observed.min() < 0 or observed.max() >= m):
-            raise DataError(f"observations run from 0 to {m - 1}")
-
-
-def _safe_log(p: Floats) -> Floats:
-    """log p, with `LOG_ZERO` for log 0."""
-    return np.log(p, out=np.full_like(p, LOG_ZERO), where=p > 0)
-
-
-def _log_sum_exp(x: Floats) -> Floats:
-    """log sum exp over the last axis; SciPy's takes more than twice the time for its corner cases."""
-    highest = x.max(axis=-1)
-    total: Floats = highest + np.log(np.exp(x - highest[..., None]).sum(axis=-1))
-    return total
-
-
-def _blocks(n: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of consecutive blocks that cover 0 to n."""
-    return ((start, min(start + size, n)) for start in range(0, n, size))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ehr.errors import DataError, TrainingError, TrainingStopped
+from ehr.errors import DataError, StateError, TrainingError, TrainingStopped
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, require_same_network
 
@@ -174,7 +174,8 @@ class TrainingRun:
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Go back to where `checkpoint` was made, by a run with the same plan."""
-        checkpoint.require_seed(self.seed)
+        if checkpoint.values["seed"] != self.seed:
+            raise StateError(f"the checkpoint was made with seed {checkpoint.values['seed']}, not {self.seed}")
         self.learner.load(checkpoint)
         average = checkpoint.under("average")
         require_same_network(average, self.average)

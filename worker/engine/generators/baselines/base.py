@@ -19,6 +19,7 @@ from ehr.generators.baseline import BaselineConfig
 from ehr.generators.config import Config
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
+from worker.engine.generators.baselines.networks import Optimisers
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -28,7 +29,8 @@ from worker.engine.generators.protocol import (
     State,
     sample_in_chunks,
 )
-from worker.engine.training import Learner, Plan, TrainingRun, precision, require_codes, resolve_device, seeded
+from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
+from worker.engine.training.loop import Learner, Plan
 
 STATE_VERSION = 1
 # Rejection gives up when fewer than one in RAREST of SURE or more drawn records satisfy the condition.
@@ -57,13 +59,11 @@ class Baseline(Generator):
         """All networks of the method as one module; weights come from torch's global generator."""
 
     @abstractmethod
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
-        """The optimisers, by name, over parameters of `self.network`."""
+    def optimisers(self) -> Optimisers:
+        """The optimisers over parameters of `self.network`."""
 
     @abstractmethod
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         """One step on the records x (B, N) float of 0 and 1; its loss."""
 
     @abstractmethod
@@ -92,9 +92,8 @@ class Baseline(Generator):
         baseline.prepare(request.train)
         batch_size = min(settings.batch_size, len(request.train))
         plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
-        run = TrainingRun(
-            _BaselineLearner(baseline), request.train, plan, request.seed, request.hooks, request.checkpoint
-        )
+        learner = _BaselineLearner(baseline)
+        run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
         baseline.curve = run.to_the_end()
         baseline.network.eval()
         return baseline

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ehr.generators.ehrdiff import EHRDIFF, EHRDiffConfig
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
-from worker.engine.generators.baselines.networks import TimeEmbedding, gradient_step
+from worker.engine.generators.baselines.networks import Optimisers, TimeEmbedding, gradient_step
 
 
 class TimedBlock(nn.Module):
@@ -49,13 +49,11 @@ class EHRDiff(HeunBaseline):
         self.edm = EDM(self.settings.sigma_data, self.settings.sigma_min, self.settings.sigma_max)
         return TimedMLP(self.n_codes, self.settings)
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         rate = self.settings.learning_rate
         return {"denoiser": torch.optim.AdamW(self.network.parameters(), rate, weight_decay=0.0)}
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         warmup = min(self.settings.warmup_steps, total // 10)
         if step < warmup:
             factor = (step + 1) / warmup

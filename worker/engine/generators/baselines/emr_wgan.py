@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ehr.generators.emr_wgan import EMR_WGAN, EmrWganConfig
-from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan, start_as_tensorflow
+from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan
 
 
 class EmrWgan(Wgan):
@@ -25,7 +25,7 @@ class EmrWgan(Wgan):
             *(Residual(_critic_layer(width, width)) for _ in range(more)),
             nn.Linear(width, 1),
         )
-        return Adversaries(start_as_tensorflow(generator), start_as_tensorflow(critic))
+        return Adversaries(generator, critic).start_as_tensorflow()
 
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
         return {"critic": self.adam(self.network.critic), "generator": self.adam(self.network.generator)}

@@ -8,14 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ehr.generators.med_wgan import MED_WGAN, MedWganConfig
-from worker.engine.generators.baselines.wgan import (
-    NORM_MOMENTUM,
-    Adversaries,
-    Residual,
-    Wgan,
-    descend,
-    start_as_tensorflow,
-)
+from worker.engine.generators.baselines.networks import Optimisers
+from worker.engine.generators.baselines.wgan import NORM_MOMENTUM, Adversaries, Residual, Wgan, descend
 
 NORM_EPS = 1e-3  # the publication's library has this default
 
@@ -29,7 +23,7 @@ class MedNetworks(Adversaries):
         super().__init__(nn.Sequential(*hidden, Residual(_layer(width, nn.Tanh()))), MeanCritic(n_codes, settings))
         self.encoder = nn.Sequential(nn.Linear(n_codes, width), nn.Tanh())
         self.decoder = nn.Linear(width, n_codes)
-        start_as_tensorflow(self)
+        self.start_as_tensorflow()
 
     def logits(self, noise: Tensor) -> Tensor:
         decoded: Tensor = self.decoder(self.generator(noise))
@@ -66,7 +60,7 @@ class MedWgan(Wgan):
     def build(self) -> MedNetworks:
         return MedNetworks(self.n_codes, self.settings)
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         network = self.network
         return {
             "autoencoder": self.adam(network.encoder, network.decoder),
@@ -74,9 +68,7 @@ class MedWgan(Wgan):
             "generator": self.adam(network.generator, network.decoder),
         }
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         """The loss is the autoencoder's while it is trained, then the critic's distance."""
         if step >= math.ceil(self.settings.pretrain_share * total):
             return super().train_step(x, optimisers, step, total, generator)

@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+Optimisers = dict[str, torch.optim.Optimizer]  # by name
+
 
 def sinusoidal(t: Tensor, width: int) -> Tensor:
     """Sines and cosines of t (B,) at width / 2 frequencies from 1 down to 1/10,000, (B, width)."""

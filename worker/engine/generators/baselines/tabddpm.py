@@ -5,15 +5,13 @@ mixture over x_0, where theirs puts the mean of x_0 into the posterior, and the 
 logarithm.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
-from ehr.generators.tabddpm import TABDDPM
+from ehr.generators.tabddpm import TABDDPM, TabDDPMConfig
 from worker.engine import schedules
 from worker.engine.generators.baselines.base import Baseline
-from worker.engine.generators.baselines.networks import ProjectedMLP, gradient_step
+from worker.engine.generators.baselines.networks import Optimisers, ProjectedMLP, gradient_step
 from worker.engine.generators.protocol import SampleRequest
 from worker.engine.losses import elbo_terms
 from worker.engine.noise import Noise, UniformNoise
@@ -34,6 +32,7 @@ class TabDDPM(Baseline):
     """T network calls for each record; fewer stride through the same times."""
 
     spec = TABDDPM
+    settings: TabDDPMConfig
 
     def build(self) -> nn.Module:
         # The authors' schedule is the squared cosine itself; ours is its root.
@@ -45,23 +44,20 @@ class TabDDPM(Baseline):
         super().to(device)
         self.noise = self.noise.to(device)
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         parameters, decay = self.network.parameters(), self.settings.weight_decay
         return {"denoiser": torch.optim.AdamW(parameters, self.settings.learning_rate, weight_decay=decay)}
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         timesteps = self.settings.timesteps
         t = torch.randint(1, timesteps + 1, (len(x),), generator=generator, device=x.device)
         x_t = self.noise.q_sample(x, t, generator)
         l_t, _ = elbo_terms(self.network(x_t, t), self.noise, x, x_t, t)
-        return gradient_step(
-            optimisers["denoiser"], timesteps * l_t.mean(), self.settings.learning_rate * (1 - step / total)
-        )
+        rate = self.settings.learning_rate * (1 - step / total)
+        return gradient_step(optimisers["denoiser"], timesteps * l_t.mean(), rate)
 
     def steps_of(self, request: SampleRequest) -> int:
-        return cast(int, self.settings.timesteps) if request.steps is None else request.steps
+        return self.settings.timesteps if request.steps is None else request.steps
 
     def draw(self, rows: int, generator: torch.Generator, steps: int | None) -> Tensor:
         steps = self.settings.timesteps if steps is None else steps

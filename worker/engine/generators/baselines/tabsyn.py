@@ -16,7 +16,7 @@ from ehr.errors import DataError
 from ehr.generators.tabsyn import TABSYN, TabSynConfig
 from ehr.records import Records
 from worker.engine.generators.baselines.edm import EDM, HeunBaseline
-from worker.engine.generators.baselines.networks import ProjectedMLP, gradient_step
+from worker.engine.generators.baselines.networks import Optimisers, ProjectedMLP, gradient_step
 from worker.engine.generators.protocol import FitRequest
 
 SIGMA_DATA = 0.5
@@ -113,7 +113,7 @@ class TabSyn(HeunBaseline):
         self.train = train
         self.encoded: Tensor | None = None
 
-    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+    def optimisers(self) -> Optimisers:
         rate, denoiser = self.settings.learning_rate, list(self.network.denoiser.parameters())
         mine = {id(weight) for weight in denoiser}
         autoencoder = [weight for weight in self.network.parameters() if id(weight) not in mine]
@@ -121,9 +121,7 @@ class TabSyn(HeunBaseline):
 
     # --- training ---
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         border = max(int(self.settings.autoencoder_share * total), 1)
         if step < border:
             done = step / border

@@ -1,7 +1,6 @@
 """What the two Wasserstein GANs share: the critic's loss with its gradient penalty, the turns, and drawing."""
 
-from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from ehr.errors import ConfigError
 from ehr.generators.baseline import WganConfig
 from worker.engine.generators.baselines.base import Baseline
+from worker.engine.generators.baselines.networks import Optimisers
 from worker.engine.generators.protocol import SampleRequest
 
 NORM_MOMENTUM = 0.01  # of batch norm: both publications keep 0.99 of the running statistics
@@ -25,6 +25,15 @@ class Adversaries(nn.Module):
         """Log odds of every code, (rows, N), of the records that the noise stands for."""
         made: Tensor = self.generator(noise)
         return made
+
+    def start_as_tensorflow(self) -> Self:
+        """Glorot's uniform weights and no biases, the start of both publications."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        return self
 
 
 class Residual(nn.Module):
@@ -46,22 +55,22 @@ class Wgan(Baseline):
     network: Adversaries
     training_only: ClassVar[tuple[str, ...]] = ("critic.",)
 
-    @abstractmethod
-    def build(self) -> Adversaries: ...
-
     def steps_of(self, request: SampleRequest) -> int:
         if request.steps not in (None, 1):
             raise ConfigError(f"'{self.spec.name}' makes one network call for a record, not {request.steps}")
         return 1
 
-    def train_step(
-        self, x: Tensor, optimisers: dict[str, torch.optim.Optimizer], step: int, total: int, generator: torch.Generator
-    ) -> float:
+    def train_step(self, x: Tensor, optimisers: Optimisers, step: int, total: int, generator: torch.Generator) -> float:
         """The loss is the critic's estimate of the Wasserstein distance, which shrinks as records become alike."""
-        distance = self._critic_step(x, optimisers["critic"], generator)
+        critic = self.network.critic
+        with torch.no_grad():
+            made = self._made(len(x), generator)
+        distance = critic(x).mean() - critic(made).mean()
+        penalty = gradient_penalty(critic, x, made, generator)
+        descend(optimisers["critic"], self.settings.penalty * penalty - distance)
         if (step + 1) % self.settings.critic_steps == 0:
-            self._generator_step(len(x), optimisers["generator"], generator)
-        return distance
+            descend(optimisers["generator"], -critic(self._made(len(x), generator)).mean())
+        return float(distance.detach())
 
     def draw(self, rows: int, generator: torch.Generator, steps: int | None) -> Tensor:
         probability = self._made(rows, generator)
@@ -74,17 +83,6 @@ class Wgan(Baseline):
         weights = [weight for part in parts for weight in part.parameters()]
         settings = self.settings
         return torch.optim.Adam(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
-
-    def _critic_step(self, x: Tensor, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> float:
-        with torch.no_grad():
-            made = self._made(len(x), generator)
-        distance = self.network.critic(x).mean() - self.network.critic(made).mean()
-        penalty = gradient_penalty(self.network.critic, x, made, generator)
-        descend(optimiser, self.settings.penalty * penalty - distance)
-        return float(distance.detach())
-
-    def _generator_step(self, rows: int, optimiser: torch.optim.Optimizer, generator: torch.Generator) -> None:
-        descend(optimiser, -self.network.critic(self._made(rows, generator)).mean())
 
     def _made(self, rows: int, generator: torch.Generator) -> Tensor:
         """Probabilities of codes, (rows, N): what the critic sees of made records."""
@@ -107,13 +105,3 @@ def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
         weight.grad = gradient
     optimiser.step()
-
-
-def start_as_tensorflow(network: nn.Module) -> nn.Module:
-    """Glorot's uniform weights and no biases, the start of both publications."""
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-    return network

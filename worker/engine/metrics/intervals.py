@@ -1,20 +1,23 @@
-"""Intervals by leaving out one group of records at a time (the delete-a-group jackknife).
+"""Intervals by leaving out one group of records at a time (the delete-a-group jackknife), or by drawing again.
 
-Counts add up over records: the counts without a group are the total minus the group's. So an interval costs one more
+Counts add up over records: the counts without a group are the total minus the group's. So a jackknife costs one more
 evaluation per group, and no record is visited twenty times as a bootstrap would.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from ehr.records import Records
 from worker.engine.metrics.measurement import Bounds, Measurement
 
 N_GROUPS = 20
+LEFT_OUT = (None, *range(N_GROUPS))  # no group, then each in turn
+N_BOOTSTRAPS = 200
 CONFIDENCE = 0.95
+Z = 1.959964  # standard errors to either side of a normal mean that give it
 
 
 def too_few(**sets: Records) -> str | None:
@@ -37,7 +40,7 @@ def code_counts(groups: Sequence[Records]) -> NDArray[np.float64]:
 
 
 def jackknife_interval(
-    value: float, leave_outs: Sequence[float], bounds: Bounds, n_used: int, note: str | None = None
+    value: float, leave_outs: ArrayLike, bounds: Bounds, n_used: int, note: str | None = None
 ) -> Measurement:
     """The value with the jackknife interval of `leave_outs`, the same statistic without each group in turn.
 
@@ -51,3 +54,12 @@ def jackknife_interval(
     error = np.sqrt((n_groups - 1) / n_groups * np.sum((left - left.mean()) ** 2))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n_groups - 1) * error)
     return Measurement.within(bounds, value, value - half, value + half, n_used, note)
+
+
+def bootstrapped(
+    value: float, draws: NDArray[np.float64], bounds: Bounds, n_used: int | None = None, note: str | None = None
+) -> Measurement:
+    """The value with the percentile interval of its bootstrap draws (B,)."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Measurement.within(bounds, value, min(low, value), max(high, value), n_used, note)
