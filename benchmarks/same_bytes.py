@@ -2,7 +2,7 @@
 
 Starts the whole service of the other checkout and then of this one, in the environment that runs this, and asks both
 the same things over HTTP: uploads, models of every generator, cohorts under conditions, targets and methods, every
-format, estimates and reports. What comes back is compared by its hash; ids, times and measured costs are left out.
+format, estimates and reports. What comes back is compared by its hash; ids, measured times and sentences for people are left out.
 
     git worktree add /tmp/other main && python -m benchmarks.same_bytes --other /tmp/other
 """
@@ -70,18 +70,10 @@ COHORTS: list[tuple[str, str, dict[str, Any]]] = [
     ("tabddpm", "rejection", {"conditions": {"any_of": ["SEX:M"]}, "seed": 6}),
 ]
 QUICK = ("absorbing", "independent")
-# a model's manifest holds its measured costs, so its hash is of a run too
-MEASURED = {
-    "manifest_hash",
-    "seconds",
-    "costs",
-    "memory_gib",
-    "created_at",
-    "started_at",
-    "finished_at",
-    "workers",
-    "title",
-}
+# Left out: what is measured anew by every run (a model's manifest holds its costs, so its hash is of a run too) ...
+MEASURED = {"manifest_hash", "seconds", "costs", "memory_gib", "created_at", "started_at", "finished_at", "workers"}
+# ... and sentences for people, which may be put in better words
+SENTENCES = {"title", "meaning", "reason", "advice", "absent", "against", "note", "description", "small_cells"}
 ID = re.compile(r"\b(ds|mdl|job|up)_[0-9a-f]{32}\b")
 
 
@@ -254,7 +246,7 @@ def _hash_of_json(value: Any) -> str:
 
 def _without_measured(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_measured(item) for name, item in value.items() if name not in MEASURED}
+        return {name: _without_measured(item) for name, item in value.items() if name not in MEASURED | SENTENCES}
     return [_without_measured(item) for item in value] if isinstance(value, list) else value
 
 
