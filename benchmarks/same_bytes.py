@@ -2,7 +2,8 @@
 
 Starts the whole service of the other checkout and then of this one, in the environment that runs this, and asks both
 the same things over HTTP: uploads, models of every generator, cohorts under conditions, targets and methods, every
-format, estimates and reports. What comes back is compared by its hash; ids, measured times and sentences for people are left out.
+format, estimates and reports. What comes back is compared by its hash; ids, measured times and sentences for people are
+left out.
 
     git worktree add /tmp/other main && python -m benchmarks.same_bytes --other /tmp/other
 """
