@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ehr.errors import ConfigError
 from worker.engine.denoisers import Denoiser
+from worker.engine.groups import GroupTable
 
 # Ties are known among this many of the most common codes; rarer ones hardly ever meet.
 MOST_TIED = 512
@@ -48,14 +49,37 @@ class Ties:
         return cls(place, strength)
 
 
-def blocks_of_chunk(codes: Tensor, expected: Tensor, ties: Ties, steps: int, seed: int, chunk: int) -> list[Tensor]:
+def blocks_of_chunk(
+    codes: Tensor, expected: Tensor, ties: Ties, steps: int, seed: int, chunk: int, groups: GroupTable | None = None
+) -> list[Tensor]:
     """The blocks of one chunk of a cohort. A chunk and the next reveal the same blocks in opposite order.
 
     A network is not quite of one mind: how common a code comes out depends a little on what is revealed before it, and
     that is the same for a whole chunk. For any two codes, each goes first in one chunk of the pair.
     """
-    blocks = blocks_of(codes, expected, ties, steps, np.random.default_rng([seed, chunk // 2]))
+    rng = np.random.default_rng([seed, chunk // 2])
+    if groups is None or groups.inside(codes) is None:
+        blocks = blocks_of(codes, expected, ties, steps, rng)
+    else:
+        blocks = _with_whole_groups(codes, expected, ties, steps, rng, groups)
     return blocks[::-1] if chunk % 2 else blocks
+
+
+def _with_whole_groups(
+    codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator, groups: GroupTable
+) -> list[Tensor]:
+    """Blocks in which the members of a group stand together: one of them is placed for all."""
+    group_of = groups.group_of[codes]
+    grouped = group_of >= 0
+    numbers, which = torch.unique(group_of[grouped], return_inverse=True)
+    members = [codes[grouped][which == number] for number in range(len(numbers))]
+    heads = torch.stack([each[0] for each in members])
+    mass = expected.clone()
+    for each in members:
+        mass[each[0]] = expected[each].sum()
+    blocks = blocks_of(torch.cat([codes[~grouped], heads]), mass, ties, steps, rng)
+    whole = {int(each[0]): each for each in members}
+    return [torch.cat([block, *(whole[code][1:] for code in block.tolist() if code in whole)]) for block in blocks]
 
 
 def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator) -> list[Tensor]:

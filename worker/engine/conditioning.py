@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ehr.conditions import Condition
-from worker.engine.denoisers import Denoiser
+from worker.engine.denoisers import Denoiser, Reading
+from worker.engine.groups import GroupTable
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 
 # Several large any_of groups can be met in more ways than fit in memory: the likeliest are kept.
@@ -68,14 +69,15 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
     """
     settled = (x[:, group] == PRESENT).any(1)
     ways, weights = [x[settled]], [probability[settled]]
-    reading = denoiser.reading(x[~settled], None)
+    reading, groups = denoiser.reading(x[~settled], None), denoiser.noise.groups
     none_so_far = probability[~settled]
     for member in group:
         if len(none_so_far) == 0 or none_so_far.max() < NEGLIGIBLE * probability.max():
             break
         code = torch.tensor([member], device=x.device)
-        p = (torch.sigmoid(reading.logits(code)) * (reading.x[:, code] == HIDDEN)).squeeze(1)
+        p = _probability(reading, groups, code)
         with_member = reading.x.clone()
+        with_member[:, groups.alike(member)] = ABSENT
         with_member[:, member] = PRESENT
         ways.append(with_member[p > 0])
         weights.append((none_so_far * p)[p > 0])
@@ -86,6 +88,15 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
     return x[likeliest], probability[likeliest]
 
 
+def _probability(reading: Reading, groups: GroupTable, code: Tensor) -> Tensor:
+    """p(the code is there), by itself or as a member of its group, (B,); 0 where it is known to be absent."""
+    codes = groups.alike(int(code)) if int(groups.group_of[code]) >= 0 else code
+    hidden, logits = reading.x[:, codes] == HIDDEN, reading.logits(codes)
+    table = groups.inside(codes)
+    p = torch.sigmoid(logits) * hidden if table is None else table.in_full(logits, hidden)
+    return p[:, codes == code].squeeze(1)
+
+
 def _size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
     """p(number of codes | what is revealed) for each start, (W, largest size + 1)."""
     log_p = denoiser.size_log_probability(x) if bool((x != HIDDEN).any()) else denoiser.size_log_prior
@@ -94,6 +105,12 @@ def _size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
     log_p = log_p.double().expand(len(x), -1)
     size = torch.arange(log_p.shape[1], device=x.device)
     present, hidden = (x == PRESENT).sum(1, keepdim=True), (x == HIDDEN).sum(1, keepdim=True)
+    groups = denoiser.noise.groups
+    if len(groups):  # a group that is still open adds one code, or none where that may be, however many are hidden
+        still_open = groups.holds(x, HIDDEN) & ~groups.holds(x, PRESENT)
+        present = present + (still_open & ~groups.optional).sum(1, keepdim=True)
+        hidden = hidden - (x[:, groups.codes] == HIDDEN).sum(1, keepdim=True)
+        hidden = hidden + (still_open & groups.optional).sum(1, keepdim=True)
     possible = (size >= present) & (size <= present + hidden)
     possible[:, -1] |= ~possible.any(1)  # more codes are revealed than any record had: then there are no others
     return log_p.masked_fill(~possible, -torch.inf).softmax(1)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from worker.engine.denoisers import UNKNOWN_SIZE
+from worker.engine.groups import GroupTable
 from worker.engine.noise import HIDDEN, PRESENT
 
 # How many present codes are shown, and how often.
@@ -28,9 +29,10 @@ class Contexts:
     x_known: Tensor  # (B, N), HIDDEN where nothing is shown
     weight: Tensor  # (B,), for records whose size is not shown
     size_shown: Tensor  # (B,) bool
+    groups: GroupTable
 
     @classmethod
-    def draw(cls, x_start: Tensor, generator: torch.Generator) -> "Contexts":
+    def draw(cls, x_start: Tensor, generator: torch.Generator, groups: GroupTable) -> "Contexts":
         """Show some codes of each record, and of every other record its size."""
         rows, device = len(x_start), x_start.device
         shown = torch.multinomial(SHOWN.to(device), rows, replacement=True, generator=generator)
@@ -43,16 +45,19 @@ class Contexts:
         rate = rate * (torch.rand(rows, 1, generator=generator, device=device) < 0.5)
         seen = torch.rand(x_start.shape, generator=generator, device=device) < rate
         x_known = torch.where((picked & (x_start == PRESENT)) | seen, x_start, HIDDEN).to(torch.uint8)
+        if len(groups):  # a member that is shown tells that the others are absent
+            known = groups.holds(x_known, PRESENT)[:, groups.segment]
+            x_known[:, groups.codes] = torch.where(known, x_start[:, groups.codes], x_known[:, groups.codes])
         # A given code of a record with many codes is picked less often than that of a record with few: without a weight
         # the network would learn that patients with the code have few others. A pick has probability 1 / size.
         sizes = x_start.sum(1).float()
         power = sizes.unsqueeze(1) ** torch.arange(len(SHOWN), device=device)  # (B, 4)
         weight = (power / power.mean(0).clamp(min=1e-9)).gather(1, shown.unsqueeze(1)).squeeze(1)
-        return cls(x_start, x_known, weight, torch.arange(rows, device=device) % 2 == 1)
+        return cls(x_start, x_known, weight, torch.arange(rows, device=device) % 2 == 1, groups)
 
     def share(self, rows: slice) -> "Contexts":
         """Some of the records."""
-        return Contexts(self.x_start[rows], self.x_known[rows], self.weight[rows], self.size_shown[rows])
+        return Contexts(self.x_start[rows], self.x_known[rows], self.weight[rows], self.size_shown[rows], self.groups)
 
     @property
     def size(self) -> Tensor:
@@ -67,7 +72,12 @@ class Contexts:
     def loss(self, logits: Tensor) -> Tensor:
         """-log p(what is hidden | what is shown) with each hidden code predicted on its own, (B,) nats."""
         nll = F.softplus(torch.where(self.x_start == PRESENT, -logits, logits))
-        loss = (nll * (self.x_known == HIDDEN)).sum(1)
+        nll = nll * (self.x_known == HIDDEN)
+        if len(self.groups):
+            nll[:, self.groups.codes] = 0.0
+            hidden = self.x_known[:, self.groups.codes] == HIDDEN
+            nll[:, self.groups.first] = self.groups.nll(logits, self.x_start, hidden)
+        loss = nll.sum(1)
         return torch.where(self.size_shown, loss, loss * self.weight)
 
     def size_loss(self, log_probability: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ehr.conditions import Condition
+from worker.engine.groups import GroupTable
 
 # log p(c | logits) for each record: (B, N) -> (B,). Any differentiable function will do.
 Energy = Callable[[Tensor], Tensor]
@@ -27,8 +28,11 @@ class ConditionEnergy:
     """
 
     condition: Condition
+    groups: GroupTable | None = None  # members of which are asked for by the softmax's probabilities
 
     def __call__(self, logits: Tensor) -> Tensor:
+        if self.groups is not None:
+            logits = self.groups.log_odds(logits)
         energy = F.logsigmoid(logits[:, sorted(self.condition.all_of)]).sum(1)
         energy = energy + F.logsigmoid(-logits[:, sorted(self.condition.none_of)]).sum(1)
         for group in self.condition.any_of:
@@ -38,6 +42,8 @@ class ConditionEnergy:
 
     def gradient(self, logits: Tensor) -> Tensor:
         """dV/dl, (B, N); zero for every code the condition does not name."""
+        if self.groups is not None:
+            logits = self.groups.log_odds(logits)
         gradient = torch.zeros_like(logits)
         q = torch.sigmoid(logits)
         for code in self.condition.all_of:

@@ -19,10 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ehr.errors import ConfigError
+from ehr.groups import Groups
 from worker.engine import schedules
+from worker.engine.groups import CERTAIN, GroupKernel, GroupTable
 
 ABSENT, PRESENT, HIDDEN = 0, 1, 2
-CERTAIN = 30.0  # log-odds that float32 cannot tell from certainty, yet finite
 
 
 class Noise(ABC):
@@ -31,16 +32,17 @@ class Noise(ABC):
     name: ClassVar[str]
     reveals: ClassVar[bool] = False  # whether a code that is not HIDDEN is known to be the truth
 
-    def __init__(self, pi: Tensor, abar: Tensor) -> None:
+    def __init__(self, pi: Tensor, abar: Tensor, groups: Groups | None = None) -> None:
         self.pi = pi.double()  # (N, S)
+        self.groups = GroupTable(groups or Groups(len(pi)))
         self.abar = abar.double()  # (T + 1,)
         self.timesteps = len(abar) - 1
         self.n_codes, self.n_states = pi.shape
 
     @classmethod
     @abstractmethod
-    def create(cls, prevalence: Tensor, timesteps: int) -> "Noise":
-        """The noise for codes with these training prevalences, (N,)."""
+    def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "Noise":
+        """The noise for codes with these training prevalences, (N,). A group is kept, lost and drawn as a whole."""
 
     # --- the forward process ---
 
@@ -51,6 +53,7 @@ class Noise(ABC):
     def q_sample(self, x_start: Tensor, t: Tensor, generator: torch.Generator) -> Tensor:
         """Draw x_t ~ q(x_t | x_0): keep each code with probability abar_t, else redraw it from pi, (B, N) uint8."""
         kept = torch.rand(x_start.shape, generator=generator, device=x_start.device) < self._at(self.abar, t).float()
+        kept = self.groups.shared(kept)
         return torch.where(kept, x_start.to(torch.uint8), self.prior_sample(len(x_start), generator, x_start.device))
 
     @abstractmethod
@@ -124,7 +127,7 @@ class Noise(ABC):
         """The same noise with its tables on another device."""
         moved = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor | GroupTable | GroupKernel):
                 setattr(moved, name, value.to(device))
         return moved
 
@@ -132,9 +135,10 @@ class Noise(ABC):
 class TwoStateNoise(Noise):
     """Noise that turns codes on and off; `pi_present` is the probability that a lost code comes back as present."""
 
-    def __init__(self, pi_present: Tensor, abar: Tensor) -> None:
-        super().__init__(torch.stack([1 - pi_present, pi_present], dim=-1), abar)
+    def __init__(self, pi_present: Tensor, abar: Tensor, groups: Groups | None = None) -> None:
+        super().__init__(torch.stack([1 - pi_present, pi_present], dim=-1), abar, groups)
         self.pi_present = self.pi[:, PRESENT]  # (N,)
+        self.kernel = GroupKernel(self.groups, self.pi_present, self.abar)
         keep, pi = self.abar.unsqueeze(-1), self.pi_present
         if_on = torch.log(keep + (1 - keep) * pi) - torch.log((1 - keep) * pi)
         if_off = torch.log((1 - keep) * (1 - pi)) - torch.log(keep + (1 - keep) * (1 - pi))
@@ -142,8 +146,14 @@ class TwoStateNoise(Noise):
         self._evidence_off = if_off.clamp(min=-CERTAIN).float()  # (T + 1, N)
 
     def prior_sample(self, n: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
-        draws = torch.rand(n, self.n_codes, generator=generator, device=device)
-        return (draws < self.pi_present.float()).to(torch.uint8)
+        return self.draw(self.pi_present.float().to(device).expand(n, -1), generator)
+
+    def draw(self, p: Tensor, generator: torch.Generator) -> Tensor:
+        """Codes with these probabilities (B, N), one member of each group, (B, N) uint8."""
+        x = torch.rand(p.shape, generator=generator, device=p.device) < p
+        if len(self.groups):
+            x[:, self.groups.codes] = self.groups.draw(p[:, self.groups.codes], generator)
+        return x.to(torch.uint8)
 
     def _present_given(self, x_0: int, x_t: Tensor, t: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """q(x_u = 1 | x_t, x_0) and its complement, each exact however close to 0, (B, N) float64."""
@@ -167,11 +177,13 @@ class TwoStateNoise(Noise):
 
         if_absent = torch.where(on, given(0, PRESENT), given(0, ABSENT))
         gap = torch.where(on, given(1, PRESENT) - given(0, PRESENT), given(1, ABSENT) - given(0, ABSENT))
-        return if_absent + torch.sigmoid(logits.double()) * gap
+        p_on = if_absent + torch.sigmoid(logits.double()) * gap
+        if len(self.groups):
+            p_on[:, self.groups.codes] = self.kernel.posterior(logits, x_t, t, u)[0]
+        return p_on
 
     def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
-        p_on = self.present_probability(logits, x_t, t, u)
-        return (torch.rand(x_t.shape, generator=generator, device=x_t.device) < p_on).to(torch.uint8)
+        return self.draw(self.present_probability(logits, x_t, t, u), generator)
 
     def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         is_present = x_start == PRESENT
@@ -192,10 +204,17 @@ class TwoStateNoise(Noise):
         d = d.masked_fill(first, 0.0)
         kl = -on * _log_ratio(p_on, on, d) - off * _log_ratio(p_off, off, -d)
         decoder = F.softplus(torch.where(is_present, -logits, logits))
-        return torch.where(first, decoder, kl)
+        kl = torch.where(first, decoder, kl)
+        if len(self.groups):
+            kl[:, self.groups.codes] = 0.0
+            kl[:, self.groups.first] = self.kernel.kl(logits, x_start, x_t, t).to(kl.dtype)
+        return kl
 
     def evidence(self, x_t: Tensor, t: Tensor) -> Tensor:
-        return torch.where(x_t == PRESENT, self._evidence_on[t], self._evidence_off[t])
+        evidence = torch.where(x_t == PRESENT, self._evidence_on[t], self._evidence_off[t])
+        if len(self.groups):
+            evidence[:, self.groups.codes] = self.kernel.evidence(x_t, t)
+        return evidence
 
 
 class UniformNoise(TwoStateNoise):
@@ -204,8 +223,11 @@ class UniformNoise(TwoStateNoise):
     name = "uniform"
 
     @classmethod
-    def create(cls, prevalence: Tensor, timesteps: int) -> "UniformNoise":
-        return cls(torch.full_like(prevalence, 0.5, dtype=torch.float64), schedules.cosine(timesteps))
+    def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "UniformNoise":
+        pi = torch.full_like(prevalence, 0.5, dtype=torch.float64)
+        for group in groups.groups if groups is not None else ():
+            pi[list(group.codes)] = 1 / (len(group.codes) + group.is_optional)
+        return cls(pi, schedules.cosine(timesteps), groups)
 
 
 class MarginalNoise(TwoStateNoise):
@@ -214,9 +236,13 @@ class MarginalNoise(TwoStateNoise):
     name = "marginal"
 
     @classmethod
-    def create(cls, prevalence: Tensor, timesteps: int) -> "MarginalNoise":
+    def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "MarginalNoise":
         # A code that nobody (or everybody) has would make the process irreversible for it.
-        return cls(prevalence.double().clamp(1e-6, 1 - 1e-6), schedules.cosine(timesteps))
+        pi = prevalence.double().clamp(1e-6, 1 - 1e-6)
+        for group in groups.groups if groups is not None else ():
+            total = pi[list(group.codes)].sum()
+            pi[list(group.codes)] /= total.clamp(min=1.0 if group.is_optional else 0.0) + 1e-6 * group.is_optional
+        return cls(pi, schedules.cosine(timesteps), groups)
 
 
 class AbsorbingNoise(Noise):
@@ -225,12 +251,12 @@ class AbsorbingNoise(Noise):
     name = "absorbing"
     reveals = True
 
-    def __init__(self, n_codes: int, abar: Tensor) -> None:
-        super().__init__(torch.tensor([0.0, 0.0, 1.0]).expand(n_codes, 3), abar)
+    def __init__(self, n_codes: int, abar: Tensor, groups: Groups | None = None) -> None:
+        super().__init__(torch.tensor([0.0, 0.0, 1.0]).expand(n_codes, 3), abar, groups)
 
     @classmethod
-    def create(cls, prevalence: Tensor, timesteps: int) -> "AbsorbingNoise":
-        return cls(len(prevalence), schedules.linear(timesteps))
+    def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "AbsorbingNoise":
+        return cls(len(prevalence), schedules.linear(timesteps), groups)
 
     def prior_sample(self, n: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
         return torch.full((n, self.n_codes), HIDDEN, dtype=torch.uint8, device=device)
@@ -245,12 +271,22 @@ class AbsorbingNoise(Noise):
     def p_sample(self, logits: Tensor, x_t: Tensor, t: Tensor, u: Tensor, generator: torch.Generator) -> Tensor:
         reveal = torch.rand(x_t.shape, generator=generator, device=x_t.device) < self._reveal_probability(t, u)
         on = torch.rand(x_t.shape, generator=generator, device=x_t.device) < torch.sigmoid(logits)
+        if len(self.groups):
+            reveal, codes = self.groups.shared(reveal), self.groups.codes
+            on[:, codes] = self.groups.draw(
+                self.groups.probability(logits[:, codes], x_t[:, codes] == HIDDEN), generator
+            )
         return torch.where((x_t == HIDDEN) & reveal, on.to(torch.uint8), x_t)
 
     def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         # Only hidden codes are uncertain, and they are revealed with probability 1/t: a cross-entropy weighted by 1/t.
         nll = F.softplus(torch.where(x_start == PRESENT, -logits, logits))  # softplus(l) - x_0 * l would cancel
-        return nll * (x_t == HIDDEN) * self._reveal_probability(t, t - 1).to(logits.dtype)
+        nll = nll * (x_t == HIDDEN)
+        if len(self.groups):
+            codes = self.groups.codes
+            nll[:, codes] = 0.0
+            nll[:, self.groups.first] = self.groups.nll(logits, x_start, x_t[:, codes] == HIDDEN)
+        return nll * self._reveal_probability(t, t - 1).to(logits.dtype)
 
     def prior_kl(self, x_start: Tensor) -> Tensor:
         return torch.zeros(len(x_start), dtype=torch.float64, device=x_start.device)  # x_T is all hidden: abar_T = 0

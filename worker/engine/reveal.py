@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from worker.engine.denoisers import Reading
+from worker.engine.groups import GroupTable
 from worker.engine.noise import HIDDEN, PRESENT
 
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
@@ -29,7 +30,13 @@ def deal_offsets(n_codes: int, seed: int, chunk: int) -> Tensor:
 
 
 @torch.no_grad()
-def reveal_sample(reading: Reading, blocks: list[Tensor], offsets: Tensor, generator: torch.Generator) -> Tensor:
+def reveal_sample(
+    reading: Reading,
+    blocks: list[Tensor],
+    offsets: Tensor,
+    generator: torch.Generator,
+    groups: GroupTable | None = None,
+) -> Tensor:
     """Reveal the hidden codes of the batch, a block with each network call, (B, N) uint8 of 0 and 1.
 
     `blocks` are of worker/engine/blocks.py and hold every hidden code; `offsets` (N,) come from `deal_offsets`.
@@ -37,26 +44,80 @@ def reveal_sample(reading: Reading, blocks: list[Tensor], offsets: Tensor, gener
     x_0 = (reading.x == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
     for number, codes in enumerate(blocks, start=1):
-        p = torch.sigmoid(reading.logits(codes)) * (reading.x[:, codes] == HIDDEN)
-        reading.reveal(codes, _draw(p, reading.left(), offsets[codes], number == len(blocks), generator))
-        rows = _set_aside_finished(reading, rows, x_0)
+        inside = None if groups is None else groups.inside(codes)
+        logits, hidden = reading.logits(codes), reading.x[:, codes] == HIDDEN
+        p = torch.sigmoid(logits) * hidden if inside is None else inside.in_full(logits, hidden)
+        left, last = reading.left(), number == len(blocks)
+        if left is not None and groups is not None:
+            left = left - _still_to_come(reading, groups, inside)
+        reading.reveal(codes, _draw(p, left, offsets[codes], last, inside, generator))
+        rows = _set_aside_finished(reading, rows, x_0, groups)
         if len(rows) == 0:
             break
     x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
     return x_0
 
 
-def _draw(p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, generator: torch.Generator) -> Tensor:
-    """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C)."""
-    rare = p.sum(0) < RARE
-    present = torch.empty(p.shape, dtype=torch.bool, device=p.device)
+def _still_to_come(reading: Reading, groups: GroupTable, inside: GroupTable | None) -> Tensor:
+    """How many codes of each record later blocks must hold for groups of which one member is a must, (B,)."""
+    to_come = groups.holds(reading.x, HIDDEN) & ~groups.holds(reading.x, PRESENT) & ~groups.optional
+    if inside is not None:
+        to_come[:, inside.numbers] = False
+    return to_come.sum(1)
+
+
+def _draw(
+    p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, inside: GroupTable | None, generator: torch.Generator
+) -> Tensor:
+    """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C).
+
+    `left` (B,) is how many codes the record is to have yet, in this block or in others.
+    """
+    expected = p.sum(1)
+    present = torch.zeros(p.shape, dtype=torch.bool, device=p.device)
+    alone = torch.ones(p.shape[1], dtype=torch.bool, device=p.device)
+    if inside is not None:
+        alone[inside.codes] = False
+        members = _draw_members(p[:, inside.codes], offsets[inside.codes], inside, generator)
+        if left is not None:
+            members &= ~(inside.optional[inside.segment] & (left <= 0).unsqueeze(1))
+            left = left - members.sum(1)
+        present[:, inside.codes] = members
+    rare, common = alone & (p.sum(0) < RARE), alone & (p.sum(0) >= RARE)
     present[:, rare] = dealt = _deal(p[:, rare], offsets[rare], generator)
     if left is None:
-        present[:, ~rare] = _bernoulli(p[:, ~rare], generator)
+        present[:, common] = _bernoulli(p[:, common], generator)
     else:
-        rest = torch.zeros_like(p[:, 0]) if last else (left - p.sum(1)).clamp(min=0.02)  # expected in later blocks
-        present[:, ~rare] = _fitting(p[:, ~rare], left - dealt.sum(1), rest, generator)
+        of_members = 0 if inside is None else members.sum(1)
+        later = left + of_members - expected  # what is expected in later blocks
+        rest = torch.zeros_like(p[:, 0]) if last else later.clamp(min=0.02)
+        present[:, common] = _fitting(p[:, common], left - dealt.sum(1), rest, generator)
     return present
+
+
+def _draw_members(p: Tensor, offsets: Tensor, groups: GroupTable, generator: torch.Generator) -> Tensor:
+    """One member of each group, or none, (B, M) bool, from their probabilities p (B, M); rare members are dealt.
+
+    By the chain rule: each rare member is dealt with its probability given that none before it was, and the common ones
+    share what is left.
+    """
+    present = torch.zeros(p.shape, dtype=torch.bool, device=p.device)
+    rare = p.sum(0) < RARE
+    place = groups.place_among(rare)  # (M,) the how-manieth rare member of its group each is
+    undecided, open_share = torch.ones_like(groups.total(p)), torch.ones_like(groups.total(p))
+    for turn in range(int(place.max()) + 1 if bool(rare.any()) else 0):
+        columns = (rare & (place == turn)).nonzero().squeeze(1)
+        group = groups.segment[columns]
+        given = (p[:, columns] / open_share[:, group].clamp(min=1e-12)).clamp(max=1.0) * undecided[:, group]
+        present[:, columns] = dealt = _deal(given, offsets[columns], generator) & (given > 0)
+        undecided[:, group] *= ~dealt
+        open_share[:, group] = (open_share[:, group] - p[:, columns]).clamp(min=0.0)
+    rest = torch.where(rare, 0.0, p) * undecided[:, groups.segment]
+    drawn = groups.draw(rest / open_share.clamp(min=1e-12)[:, groups.segment], generator)
+    # where rounding has left a group of which one must be there without any, the likeliest member
+    missing = (groups.total((present | drawn).float()) == 0) & (groups.total(p) > 0.5) & ~groups.optional
+    likeliest = groups.likeliest(p) & missing[:, groups.segment]
+    return present | drawn | likeliest
 
 
 def _bernoulli(p: Tensor, generator: torch.Generator) -> Tensor:
@@ -129,12 +190,14 @@ def _exactly(p: Tensor, number: Tensor, generator: torch.Generator) -> Tensor:
     return (rank < number.unsqueeze(1)) & (p > 0)
 
 
-def _set_aside_finished(reading: Reading, rows: Tensor, x_0: Tensor) -> Tensor:
+def _set_aside_finished(reading: Reading, rows: Tensor, x_0: Tensor, groups: GroupTable | None) -> Tensor:
     """Stop reading records that have all their codes, once there are enough of them to be worth it."""
     left = reading.left()
     if left is None:
         return rows
     finished = left == 0
+    if groups is not None:
+        finished &= _still_to_come(reading, groups, None) == 0
     if int(finished.sum()) * 8 < len(rows):
         return rows
     x_0[rows[finished]] = (reading.x[finished] == PRESENT).to(torch.uint8)

@@ -17,8 +17,9 @@ from ehr.conditions import Condition
 from ehr.errors import ConditionError
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser
+from worker.engine.groups import CERTAIN, GroupTable
 from worker.engine.guidance import ConditionEnergy
-from worker.engine.noise import CERTAIN, PRESENT, TwoStateNoise
+from worker.engine.noise import PRESENT, TwoStateNoise
 from worker.engine.schedules import strided_times
 
 POPULATION = 64
@@ -33,7 +34,7 @@ def twisted_sample(
     Also tells how many independent records they are worth.
     """
     particles = -(-n // POPULATION) * POPULATION
-    energy, device = ConditionEnergy(condition), generator.device
+    energy, device = ConditionEnergy(condition, noise.groups), generator.device
     steered = sorted(condition.all_of | condition.none_of)
     x = noise.prior_sample(particles, generator, device)
     _, size = Starts.under(denoiser, None, device).draw(particles, generator)
@@ -51,8 +52,8 @@ def twisted_sample(
         t, u = torch.full((1,), t_now, device=device), torch.full((1,), u_next, device=device)
         free = noise.present_probability(logits, x, t, u)
         forced = noise.present_probability(_steered_logits(logits, condition), x, t, u)
-        x = (torch.rand(x.shape, generator=generator, device=device) < forced).to(torch.uint8)
-        log_weight += _log_ratio(free[:, steered], forced[:, steered], x[:, steered] == PRESENT) - log_twist
+        x = noise.draw(forced, generator)
+        log_weight += _log_ratio(free, forced, x == PRESENT, steered, noise.groups) - log_twist
         if u_next > 0:
             logits = denoiser.in_batches(x, u.expand(particles), size)
             log_twist = energy(logits).double()
@@ -87,11 +88,22 @@ def _steered_logits(logits: Tensor, condition: Condition) -> Tensor:
     return steered
 
 
-def _log_ratio(free: Tensor, forced: Tensor, present: Tensor) -> Tensor:
-    """log of p(x_u) / proposal(x_u) over the steered codes, (B,)."""
-    p = torch.where(present, free, 1 - free).clamp(min=1e-300)
-    proposal = torch.where(present, forced, 1 - forced).clamp(min=1e-300)
-    return (p.log() - proposal.log()).sum(1)
+def _log_ratio(free: Tensor, forced: Tensor, present: Tensor, steered: list[int], groups: GroupTable) -> Tensor:
+    """log of p(x_u) / proposal(x_u) over the steered codes and the groups that have one, (B,)."""
+    alone = [code for code in steered if int(groups.group_of[code]) < 0]
+
+    def log_p(table: Tensor) -> Tensor:
+        of_codes = torch.where(present, table, 1 - table)[:, alone].clamp(min=1e-300).log().sum(1)
+        touched = sorted({int(groups.group_of[code]) for code in steered} - {-1})
+        if not touched:
+            return of_codes
+        on, p = present[:, groups.codes], table[:, groups.codes]
+        chosen = groups.total(torch.where(on, p, 0.0))
+        none = (1 - groups.total(p)).clamp(min=0.0)
+        held = torch.where(groups.total(on.double()) > 0, chosen, none)
+        return of_codes + held[:, touched].clamp(min=1e-300).log().sum(1)
+
+    return log_p(free) - log_p(forced)
 
 
 def _satisfied(condition: Condition, x: Tensor) -> Tensor:

@@ -112,6 +112,14 @@ class TimeEmbedding(nn.Module):
         return slices
 
 
+def prior_logits(noise: Noise, prevalence: Tensor) -> Tensor:
+    """The logits of knowing nothing but prevalences, (N,): log-odds, and for members of a group the softmax's."""
+    logits = log_odds(prevalence)
+    if len(noise.groups):
+        logits[noise.groups.codes] = noise.groups.prior_logits(prevalence)
+    return logits
+
+
 def log_odds(prevalence: Tensor) -> Tensor:
     """The log-odds of each code's prevalence; a code nobody has gets a small chance, not none."""
     return torch.logit(prevalence.double().clamp(1e-6, 1 - 1e-6)).float()

@@ -5,7 +5,7 @@ from linformer.linformer import LinformerSelfAttention
 from torch import Tensor, nn
 
 from ehr.generators.d3pm import LinformerConfig
-from worker.engine.denoisers.base import Denoiser, TimeEmbedding, log_odds
+from worker.engine.denoisers.base import Denoiser, TimeEmbedding, prior_logits
 from worker.engine.noise import Noise
 
 
@@ -45,7 +45,7 @@ class LinformerDenoiser(Denoiser):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Parameter(torch.randn(self.n_codes, width, 2) * 0.02)
         # The softmax over (absent, present) starts at each code's prevalence.
-        self.head_bias = nn.Parameter(torch.stack([torch.zeros(self.n_codes), log_odds(prevalence)], dim=-1))
+        self.head_bias = nn.Parameter(torch.stack([torch.zeros(self.n_codes), prior_logits(noise, prevalence)], dim=-1))
 
     def rows_per_call(self, device: torch.device) -> int:
         # The widest activation has 4 D numbers for each code; beyond 16 MB of it a CPU waits for memory.

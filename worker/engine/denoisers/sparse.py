@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ehr.generators.d3pm import SparseConfig
-from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, log_odds
+from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, prior_logits
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import SizeNetwork
 
@@ -86,7 +86,7 @@ class SparseDenoiser(Denoiser):
         self.norm = nn.LayerNorm(width)
         self.out = nn.Linear(width, n)
         nn.init.zeros_(self.out.weight)
-        self.out.bias.data.copy_(log_odds(prevalence))
+        self.out.bias.data.copy_(prior_logits(noise, prevalence))
         self.pairwise = nn.Embedding(n, n) if config.pairwise else None
         if self.pairwise is not None:
             nn.init.zeros_(self.pairwise.weight)

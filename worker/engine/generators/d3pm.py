@@ -6,11 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConfigError, DataError, StateError
 from ehr.generators.d3pm import D3PM, D3PMConfig
+from ehr.groups import Groups
 from ehr.records import Records
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditioning import Starts
@@ -47,10 +49,13 @@ class D3PMGenerator(Generator):
 
     spec = D3PM
 
-    def __init__(self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0) -> None:
+    def __init__(
+        self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0, groups: Groups | None = None
+    ) -> None:
         """`prevalence` (N,) of the codes, `sizes` the share of training records with 0, 1, 2, ... codes."""
         self.config, self.prevalence, self.sizes = config, prevalence, sizes
-        self.noise: Noise = noise_named(config.noise).create(prevalence, config.timesteps)
+        self.groups = groups or Groups(len(prevalence))
+        self.noise: Noise = noise_named(config.noise).create(prevalence, config.timesteps, self.groups)
         with seeded(seed):  # initial weights come from torch's global generator
             self.denoiser: Denoiser = build_denoiser(config.denoiser, self.noise, prevalence, sizes)
         self.curve: list[dict[str, float]] = []
@@ -66,9 +71,12 @@ class D3PMGenerator(Generator):
         require_codes(train)
         if holdout is not None and holdout.n_codes != train.n_codes:
             raise DataError(f"training records have {train.n_codes} codes, held-out records {holdout.n_codes}")
+        if request.groups is not None:
+            train, holdout = request.groups.keeping(train), holdout and request.groups.keeping(holdout)
         sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
-        generator = cls(config, torch.from_numpy(train.prevalence()), torch.from_numpy(sizes), seed=request.seed)
+        prevalence = torch.from_numpy(train.prevalence())
+        generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups)
         generator.to(resolve_device(request.device))
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout)
         plan = learner.plan(len(train))
@@ -140,7 +148,7 @@ class D3PMGenerator(Generator):
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
         sized = self.denoiser.size_log_prior is not None
-        for rows, condition in chunk.conditions():
+        for rows, condition in self._conditions(chunk):
             if condition not in starts:
                 starts[condition] = Starts.under(self.denoiser, condition, self.device)
             x[rows], size = starts[condition].draw(len(rows), generator)
@@ -149,14 +157,22 @@ class D3PMGenerator(Generator):
         reading = self.denoiser.reading(x, sizes if sized else None)
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
         hidden, steps = (x == HIDDEN).any(0).nonzero().squeeze(1), self.steps_of(chunk.request)
-        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, chunk.request.seed, chunk.number)
-        return reveal_sample(reading, blocks, offsets, generator)
+        groups = self.noise.groups if len(self.groups) else None
+        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, chunk.request.seed, chunk.number, groups)
+        return reveal_sample(reading, blocks, offsets, generator, groups)
+
+    def _conditions(self, chunk: Chunk) -> list[tuple[NDArray[np.int64], Condition | None]]:
+        """Rows and their conditions, with all that follows from these by the groups."""
+        return [
+            (rows, condition if condition is None else self.groups.settled(condition))
+            for rows, condition in chunk.conditions()
+        ]
 
     def _draw_walked(self, chunk: Chunk) -> Tensor:
         """The same through time, for noises that do not reveal."""
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
-        for rows, condition in chunk.conditions():
+        for rows, condition in self._conditions(chunk):
             steps = self.steps_of(chunk.request)
             x[rows] = self._walk(len(rows), condition, steps, generator, chunk.request.effective_size)
         return x
@@ -181,7 +197,10 @@ class D3PMGenerator(Generator):
         """The paper's guidance: records in which what the condition asks for is more common."""
         assert chunk.request.condition is not None
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
-        guide = LangevinGuidance(ConditionEnergy(chunk.request.condition), strength=chunk.request.strength)
+        guide = LangevinGuidance(
+            ConditionEnergy(self.groups.settled(chunk.request.condition), self.noise.groups),
+            strength=chunk.request.strength,
+        )
         denoise = self._denoise(chunk.rows, generator)
         return ancestral_sample(denoise, self.noise, chunk.rows, self.steps_of(chunk.request), generator, guide)
 
@@ -201,12 +220,17 @@ class D3PMGenerator(Generator):
             "settings": self.config.model_dump(),
             "curve": self.curve,
         }
+        if len(self.groups):
+            config["groups"] = self.groups.as_json(range(self.groups.n_codes))
         return State(tensors, config)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         cls.require_own(state, STATE_VERSION)
-        generator = cls(D3PMConfig(**state.config["settings"]), state.tensors["prevalence"], state.tensors["sizes"])
+        prevalence = state.tensors["prevalence"]
+        groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
+        settings = D3PMConfig(**state.config["settings"])
+        generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups)
         weights = {
             name.removeprefix("denoiser/"): value
             for name, value in state.tensors.items()

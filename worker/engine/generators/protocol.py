@@ -13,6 +13,7 @@ from ehr.conditions import Condition, Target
 from ehr.errors import ConfigError, StateError
 from ehr.generators import CHUNK, GeneratorSpec
 from ehr.generators.config import Config
+from ehr.groups import Groups
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.training import Hooks
@@ -116,6 +117,7 @@ class FitRequest:
     device: str = "auto"
     hooks: Hooks = field(default_factory=Hooks)
     checkpoint: Checkpoint | None = None  # resume from here
+    groups: Groups | None = None  # codes of which one holds; records that break one are not learned from
 
 
 class Generator(ABC):

@@ -126,7 +126,7 @@ class D3PMLearner(Learner):
             return None
         world = self.processes.world
         rows = round(max(self.config.context_share, SIZE_SHARE) * len(x_start) / world) * world
-        return Contexts.draw(x_start[:rows], generator)
+        return Contexts.draw(x_start[:rows], generator, self.noise.groups)
 
     def _descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)

@@ -1,0 +1,185 @@
+"""Groups: codes of which exactly one, or at most one, can be in a record, such as sex, age bands or deciles of a lab.
+
+A group is a property of the data: known by its name, declared with the upload, or found in the training records. To a
+generator it is one categorical variable, not k codes, so that no record it draws breaks one.
+"""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ehr.conditions import Condition
+from ehr.errors import ConditionError, DataError
+from ehr.records import Records
+
+Rule = Literal["exactly one", "at most one"]
+Origin = Literal["known", "declared", "found"]
+# Groups by their meaning: sex, age band, deciles of one lab (whose codes end in #D1 to #D10).
+KNOWN = ("SEX:", "AGE:")
+DELIMITERS = ":#=_|"
+# Of the records, this share may break a group that is found or known: noise in the data, never repeated by a generator.
+NOISE = 1e-3
+# Members that never meet are a group only if they should have met by chance at least so often.
+EXPECTED_MEETINGS = 20.0
+FEWEST_RECORDS = 100
+
+
+@dataclass(frozen=True)
+class Group:
+    """One categorical variable; `codes` are indices into the vocabulary."""
+
+    name: str
+    codes: tuple[int, ...]
+    rule: Rule
+    origin: Origin = "found"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a record may have none of the codes."""
+        return self.rule == "at most one"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Disjoint groups over a vocabulary of `n_codes`."""
+
+    n_codes: int
+    groups: tuple[Group, ...] = ()
+
+    def __post_init__(self) -> None:
+        codes = [code for group in self.groups for code in group.codes]
+        if len(set(codes)) < len(codes):
+            raise DataError("two groups share a code: a code can be in one group only")
+        if any(not 0 <= code < self.n_codes for code in codes):
+            raise DataError("a group names a code outside the vocabulary")
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @cached_property
+    def group_of(self) -> NDArray[np.int64]:
+        """The number of each code's group, -1 for codes by themselves, (N,)."""
+        group_of = np.full(self.n_codes, -1, dtype=np.int64)
+        for number, group in enumerate(self.groups):
+            group_of[list(group.codes)] = number
+        return group_of
+
+    def broken_by(self, records: Records) -> NDArray[np.bool_]:
+        """Which groups each record breaks, (R, G)."""
+        broken = np.zeros((len(records), len(self.groups)), dtype=bool)
+        for number, group in enumerate(self.groups):
+            held = _held(records, group.codes)
+            broken[:, number] = (held > 1) if group.is_optional else (held != 1)
+        return broken
+
+    def keeping(self, records: Records) -> Records:
+        """The records that break none."""
+        broken = self.broken_by(records).any(axis=1)
+        return records.take(np.flatnonzero(~broken)) if broken.any() else records
+
+    def settled(self, condition: Condition, codes: Sequence[str] | None = None) -> Condition:
+        """The condition with all that follows from it; ConditionError naming the group if no record could satisfy it.
+
+        A member that is asked for rules out the others; the last member that is left of `exactly one` must be there.
+        """
+        all_of, none_of = set(condition.all_of), set(condition.none_of)
+        for group in self.groups:
+            members = set(group.codes)
+            asked = sorted(members & all_of)
+            if len(asked) > 1:
+                names = " and ".join(repr(codes[code]) if codes else str(code) for code in asked[:2])
+                raise ConditionError(f"{names} exclude each other: a record has {group.rule} of {group.name}")
+            left = members - none_of
+            if not left and not group.is_optional:
+                raise ConditionError(f"none_of forbids every code of {group.name}, but a record has exactly one")
+            if asked:
+                none_of |= members - all_of
+            elif len(left) == 1 and not group.is_optional:
+                all_of |= left
+        for wanted in condition.any_of:
+            if wanted <= none_of:
+                raise ConditionError("all_of and none_of rule out every code of a group of any_of")
+        return Condition(self.n_codes, frozenset(all_of), condition.any_of, frozenset(none_of))
+
+    def as_json(self, codes: Sequence[Any]) -> list[dict[str, Any]]:
+        """As manifests keep them: with the codes' names, or with their indices if `codes` is a range."""
+        return [
+            {"name": g.name, "codes": [codes[code] for code in g.codes], "rule": g.rule, "origin": g.origin}
+            for g in self.groups
+        ]
+
+    @classmethod
+    def from_json(cls, stored: Iterable[dict[str, Any]], codes: Sequence[Any]) -> "Groups":
+        """What `as_json` gave for the same codes."""
+        place = {code: number for number, code in enumerate(codes)}
+        groups = (Group(g["name"], tuple(place[code] for code in g["codes"]), g["rule"], g["origin"]) for g in stored)
+        return cls(len(codes), tuple(groups))
+
+
+def find_groups(records: Records, codes: Sequence[str], declared: Iterable[tuple[str, Rule]] = ()) -> Groups:
+    """The groups of the records: declared ones (a wildcard and its rule), known ones, and prefixes that hold.
+
+    A prefix that all codes of a group share holds if no record, or hardly any, has two of them although chance would
+    have it so, or if every record, or nearly every one, has exactly one.
+    """
+    taken = np.zeros(len(codes), dtype=bool)
+    found: list[Group] = []
+    for pattern, rule in declared:
+        members = [i for i, code in enumerate(codes) if fnmatch.fnmatchcase(code, pattern)]
+        if len(members) < 2:
+            raise DataError(f"the group '{pattern}' names {len(members)} codes of this data; a group has two or more")
+        share = float((Groups(len(codes), (Group(pattern, tuple(members), rule),)).broken_by(records)).mean())
+        if share > NOISE:
+            raise DataError(f"the group '{pattern}' does not hold: {share:.1%} of the records do not have {rule} of it")
+        taken[members] = True
+        found.append(Group(pattern, tuple(members), rule, "declared"))
+    for prefix, members in sorted(_prefixes(codes).items(), key=lambda item: (len(item[0]), item[0])):
+        if len(members) < 2 or taken[members].any():
+            continue
+        holds = _rule(records, members)
+        if holds is not None:
+            origin: Origin = "known" if prefix in KNOWN or prefix.endswith("#D") else "found"
+            taken[members] = True
+            found.append(Group(f"{prefix}*", tuple(members), holds, origin))
+    return Groups(len(codes), tuple(found))
+
+
+def _prefixes(codes: Sequence[str]) -> dict[str, list[int]]:
+    """Codes by what stands before any of their delimiters, and labs by what stands before their decile."""
+    prefixes: dict[str, list[int]] = {}
+    for number, code in enumerate(codes):
+        ends = {place + 1 for place, character in enumerate(code) if character in DELIMITERS}
+        stem, mark, decile = code.rpartition("#D")
+        if mark and decile.isdigit():
+            ends.add(len(stem) + len(mark))
+        for end in ends:
+            prefixes.setdefault(code[:end], []).append(number)
+    return prefixes
+
+
+def _rule(records: Records, members: Sequence[int]) -> Rule | None:
+    """What holds of these codes in the records; None if nothing does, or if it may be chance."""
+    if len(records) < FEWEST_RECORDS:
+        return None
+    held = _held(records, members)
+    if (held > 1).mean() > NOISE:
+        return None
+    if (held == 0).mean() <= NOISE:
+        return "exactly one"
+    share = records.prevalence()[list(members)]
+    expected = len(records) * (share.sum() ** 2 - (share**2).sum()) / 2
+    return "at most one" if expected >= EXPECTED_MEETINGS and (held > 1).sum() == 0 else None
+
+
+def _held(records: Records, members: Sequence[int]) -> NDArray[np.int64]:
+    """How many of the codes each record has, (R,)."""
+    wanted = np.zeros(records.n_codes, dtype=np.int64)
+    wanted[list(members)] = 1
+    hits = np.concatenate([[0], np.cumsum(wanted[records.indices])])
+    held: NDArray[np.int64] = hits[records.indptr[1:]] - hits[records.indptr[:-1]]
+    return held
