@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.codes.systems import DECILE
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, DataError
 from ehr.records import Records
@@ -21,7 +22,7 @@ Rule = Literal["exactly one", "at most one"]
 Origin = Literal["known", "declared", "found"]
 # Groups by their meaning: sex, age band, deciles of one lab (whose codes end in #D1 to #D10).
 KNOWN = ("SEX:", "AGE:")
-DELIMITERS = ":#=_|"
+DELIMITERS = ":=_|"
 # Of the records, this share may break a group that is found or known: noise in the data, never repeated by a generator.
 NOISE = 1e-3
 # Members that never meet are a group only if they should have met by chance at least so often.
@@ -143,7 +144,7 @@ def find_groups(records: Records, codes: Sequence[str], declared: Iterable[tuple
             continue
         holds = _rule(records, members)
         if holds is not None:
-            origin: Origin = "known" if prefix in KNOWN or prefix.endswith("#D") else "found"
+            origin: Origin = "known" if prefix in KNOWN or prefix.endswith(DECILE) else "found"
             taken[members] = True
             found.append(Group(f"{prefix}*", tuple(members), holds, origin))
     return Groups(len(codes), tuple(found))
@@ -153,10 +154,11 @@ def _prefixes(codes: Sequence[str]) -> dict[str, list[int]]:
     """Codes by what stands before any of their delimiters, and labs by what stands before their decile."""
     prefixes: dict[str, list[int]] = {}
     for number, code in enumerate(codes):
-        ends = {place + 1 for place, character in enumerate(code) if character in DELIMITERS}
-        stem, mark, decile = code.rpartition("#D")
-        if mark and decile.isdigit():
-            ends.add(len(stem) + len(mark))
+        stem, mark, decile = code.rpartition(DECILE)
+        if mark and decile.isdigit():  # deciles of one lab; the lab itself shares nothing with others
+            ends = {len(stem) + len(mark)}
+        else:
+            ends = {place + 1 for place, character in enumerate(code) if character in DELIMITERS}
         for end in ends:
             prefixes.setdefault(code[:end], []).append(number)
     return prefixes
