@@ -51,7 +51,8 @@ def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> F
     index = services.training_index_of(model) if body.asks_for_something else None
     terms = terms_of(vocabulary, body.conditions)
     try:
-        vocabulary.resolve_targets(vocabulary.resolve(body.conditions), body.targets)
+        condition = vocabulary.resolve(body.conditions)
+        facts.groups.check(condition, vocabulary.resolve_targets(condition, body.targets), vocabulary.codes)
     except (UnknownCodeError, ConditionError) as error:
         return Feasibility(method, UNKNOWN, error, relaxation=_relaxed(vocabulary, index, terms, body.targets))
     support = _support(index, terms)

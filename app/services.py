@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.metrics import Metrics
 from ehr.errors import NotFoundError
 from ehr.generators import generator_spec
+from ehr.groups import Groups
 from ehr.support import TrainingIndex
 from ehr.vocabulary import Vocabulary
 from model_store import datasets
@@ -36,6 +37,7 @@ class ModelFacts:
 
     vocabulary: Vocabulary
     timesteps: int | None  # the most network calls for a record; None: there is no limit
+    groups: Groups  # codes of which one holds
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Services:
     def _load_facts(self, prefix: str, manifest_hash: str, generator: str) -> ModelFacts:
         manifest = ModelManifest.read(self.store, prefix, manifest_hash)
         calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
-        return ModelFacts(vocabulary_in(manifest), calls)
+        groups = Groups.from_json(manifest.config.get("groups", []), range(len(manifest.vocabulary)))
+        return ModelFacts(vocabulary_in(manifest), calls, groups)
 
     def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
         dataset = datasets.load_dataset(self.store, prefix, manifest_hash)

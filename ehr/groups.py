@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from ehr.codes.systems import DECILE
-from ehr.conditions import Condition
+from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError, DataError
+from ehr.fields import Code
 from ehr.records import Records
 
 Rule = Literal["exactly one", "at most one"]
@@ -28,6 +30,15 @@ NOISE = 1e-3
 # Members that never meet are a group only if they should have met by chance at least so often.
 EXPECTED_MEETINGS = 20.0
 FEWEST_RECORDS = 100
+
+
+class DeclaredGroup(BaseModel):
+    """A group that whoever uploads the data knows of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    codes: Code = Field(description="a wildcard that names its codes", examples=["PAYER:*"])
+    rule: Rule
 
 
 @dataclass(frozen=True)
@@ -91,21 +102,66 @@ class Groups:
         all_of, none_of = set(condition.all_of), set(condition.none_of)
         for group in self.groups:
             members = set(group.codes)
-            asked = sorted(members & all_of)
+            asked, left = sorted(members & all_of), members - none_of
             if len(asked) > 1:
-                names = " and ".join(repr(codes[code]) if codes else str(code) for code in asked[:2])
-                raise ConditionError(f"{names} exclude each other: a record has {group.rule} of {group.name}")
-            left = members - none_of
+                raise self._contradiction(group, asked, codes)
             if not left and not group.is_optional:
-                raise ConditionError(f"none_of forbids every code of {group.name}, but a record has exactly one")
+                raise ConditionError(f"none_of forbids every code of {group.name}, of which a record has exactly one")
             if asked:
                 none_of |= members - all_of
+                for wanted in condition.any_of:
+                    if wanted <= none_of and wanted & members:
+                        raise self._contradiction(group, [*asked, min(wanted & members)], codes)
             elif len(left) == 1 and not group.is_optional:
                 all_of |= left
-        for wanted in condition.any_of:
-            if wanted <= none_of:
-                raise ConditionError("all_of and none_of rule out every code of a group of any_of")
         return Condition(self.n_codes, frozenset(all_of), condition.any_of, frozenset(none_of))
+
+    @staticmethod
+    def _contradiction(group: Group, members: Sequence[int], codes: Sequence[str] | None) -> ConditionError:
+        names = " and ".join(repr(codes[code]) if codes else str(code) for code in members[:2])
+        return ConditionError(f"{names} exclude each other: a record has {group.rule} of {group.name}")
+
+    def check(self, condition: Condition, targets: Sequence[Target], codes: Sequence[str]) -> None:
+        """ConditionError if a record that meets and misses any selection of the targets would break a group."""
+        conditions = [condition]
+        for target in targets:
+            met = [target.required(each)() for each in conditions] if target.share > 0 else []
+            missed = [target.excluded(each)() for each in conditions] if target.share < 1 else []
+            conditions = met + missed
+        for each in conditions:
+            self.settled(each, codes)
+
+    def draw(self, x: NDArray[Any], shares: NDArray[np.float64], rng: np.random.Generator) -> None:
+        """Put one member of each group, or none, into records (R, N) that have none of them, by `shares` (N,)."""
+        for group in self.groups:
+            p = shares[list(group.codes)]
+            p = np.append(p, max(1 - p.sum(), 0.0) if group.is_optional else 0.0)
+            chosen = rng.choice(len(p), len(x), p=p / p.sum())
+            held = np.flatnonzero(chosen < len(group.codes))
+            x[held, np.array(group.codes)[chosen[held]]] = 1
+
+    def mend(
+        self, x: NDArray[Any], shares: NDArray[np.float64], rng: np.random.Generator, condition: Condition | None
+    ) -> None:
+        """Make records (R, N) keep the groups, in place: for samplers that draw every code by itself.
+
+        Of several members one stays, of none one is drawn, by their `shares` (N,) of the training records; what a
+        condition asks for goes first, and what it forbids is never drawn.
+        """
+        weight = shares.clip(1e-9)
+        if condition is not None:
+            weight[sorted(condition.none_of)] = 0
+            weight[sorted(condition.all_of.union(*condition.any_of) - condition.none_of)] *= 1e12
+        for group in self.groups:
+            codes = np.array(group.codes)
+            held = x[:, codes].sum(axis=1)
+            rows = np.flatnonzero((held > 1) if group.is_optional else (held != 1))
+            if len(rows) == 0:
+                continue
+            chances = weight[codes] * np.where(held[rows, None] > 1, x[np.ix_(rows, codes)], 1)
+            upper = chances.cumsum(axis=1)
+            chosen = (upper > rng.random((len(rows), 1)) * upper[:, -1:]).argmax(axis=1)
+            x[np.ix_(rows, codes)] = np.eye(len(codes), dtype=x.dtype)[chosen]
 
     def as_json(self, codes: Sequence[Any]) -> list[dict[str, Any]]:
         """As manifests keep them: with the codes' names, or with their indices if `codes` is a range."""
@@ -122,7 +178,7 @@ class Groups:
         return cls(len(codes), tuple(groups))
 
 
-def find_groups(records: Records, codes: Sequence[str], declared: Iterable[tuple[str, Rule]] = ()) -> Groups:
+def find_groups(records: Records, codes: Sequence[str], declared: Iterable[DeclaredGroup] = ()) -> Groups:
     """The groups of the records: declared ones (a wildcard and its rule), known ones, and prefixes that hold.
 
     A prefix that all codes of a group share holds if no record, or hardly any, has two of them although chance would
@@ -130,7 +186,7 @@ def find_groups(records: Records, codes: Sequence[str], declared: Iterable[tuple
     """
     taken = np.zeros(len(codes), dtype=bool)
     found: list[Group] = []
-    for pattern, rule in declared:
+    for pattern, rule in ((each.codes, each.rule) for each in declared):
         members = [i for i, code in enumerate(codes) if fnmatch.fnmatchcase(code, pattern)]
         if len(members) < 2:
             raise DataError(f"the group '{pattern}' names {len(members)} codes of this data; a group has two or more")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.disclosure import shown, shown_parts
+from ehr.groups import Groups
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
@@ -34,6 +35,7 @@ class StoredDataset:
     holdout_share: float
     data_hash: str
     may_be_attacked: bool = True  # False: its terms forbid experiments in re-identification
+    groups: Groups | None = None  # codes of which one holds; None where there are none
 
     def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Records:
         """The records of `train`, `holdout` or `test`, by the dataset's own shares or by those of a model."""
@@ -89,6 +91,7 @@ def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary:
         may_be_attacked=dataset.may_be_attacked,
         shown_counts=shown_counts(dataset.records),
         summary=summary,
+        **({} if dataset.groups is None else {"groups": dataset.groups.as_json(dataset.vocabulary.codes)}),
         **details,
     )
     arrays = pack_arrays(_arrays(dataset.records, dataset.position))
@@ -113,6 +116,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         manifest.holdout_share,
         manifest.data_hash,
         manifest.may_be_attacked,
+        Groups.from_json(manifest.groups, manifest.vocabulary) if manifest.groups else None,
     )
 
 

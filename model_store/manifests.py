@@ -59,6 +59,7 @@ class DatasetManifest(Manifest):
     summary: dict[str, Any]
     lab_cut_points: dict[str, tuple[float, ...]] = {}
     concepts: dict[str, CodeConcepts] = {}  # of codes, where the upload had a concept table
+    groups: list[dict[str, Any]] = []  # codes of which exactly one or at most one is in a record
     files: dict[str, str] = {}  # name -> sha256
 
 

@@ -11,6 +11,7 @@ from ehr.codes.rollups import ROLLUPS
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.formats.read import AUTO, READERS
 from ehr.generators import DEFAULT_GENERATOR
+from ehr.groups import DeclaredGroup
 
 Kind = Literal["ingest", "train", "generate", "evaluate"]
 TASKS = {kind: f"ehr_d3pm.{kind}" for kind in get_args(Kind)}
@@ -80,6 +81,7 @@ class IngestPayload(Payload):
     holdout_share: float = Field(0.1, ge=0, lt=0.5)
     test_share: float = Field(0.1, ge=0, lt=0.5)
     may_be_attacked: bool = True
+    groups: list[DeclaredGroup] = Field(default_factory=list, max_length=100)
 
 
 class TrainPayload(Payload):

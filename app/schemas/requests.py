@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_validator
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
 from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
+from ehr.groups import DeclaredGroup
 from worker.contract import FormatName, MethodName, RollupName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
@@ -147,6 +148,13 @@ class DatasetForm(Request):
         True,
         description="false if the data's terms forbid experiments in re-identification: reports then leave out the"
         " attacks on privacy, and cohorts are withheld until someone with the scope `admin` releases them",
+    )
+    groups: Json[list[DeclaredGroup]] = Field(
+        "[]",
+        validate_default=True,
+        description="codes of which every record has exactly one, or at most one, as JSON:"
+        ' `[{"codes": "PAYER:*", "rule": "exactly one"}]`; sex, age bands, deciles of a lab and prefixes are found'
+        " without",
     )
 
 

@@ -1,6 +1,7 @@
 """The client: one method for everything the service does."""
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,7 @@ class Client:
         with contextlib.ExitStack() as opened:
             paths = [path for file in as_list(files) for path in files_at(Path(file))]
             parts = [("file", (path.name, opened.enter_context(path.open("rb")))) for path in paths]
-            data = {name: str(value) for name, value in given(form).items()}
+            data = {name: _field(value) for name, value in given(form).items()}
             # a large file is fsynced and checked after its last byte: the answer may take a while
             return self._http.submit("/datasets", None, key, files=parts, data=data, timeout=600, tries=1)
 
@@ -200,3 +201,8 @@ class Client:
     def download_bundle(self, model_id: str, path: str | Path) -> int:
         """Save a model as a zip file; returns the bytes."""
         return self._http.save(f"/models/{model_id}/bundle", Path(path), {})
+
+
+def _field(value: Any) -> str:
+    """A field of a form: a list travels as JSON."""
+    return json.dumps(value) if isinstance(value, list) else str(value)

@@ -23,6 +23,7 @@ class UploadOptions(TypedDict, total=False):
     holdout_share: float | None
     test_share: float | None
     may_be_attacked: bool | None
+    groups: Sequence[Json] | None  # such as {"codes": "PAYER:*", "rule": "exactly one"}
 
 
 class TrainOptions(TypedDict, total=False):

@@ -8,6 +8,7 @@ from ehr.codes.systems import without_decile
 from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
 from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
+from ehr.groups import Groups, find_groups
 from model_store import layout
 from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
 from model_store.repositories import DatasetRepository
@@ -44,7 +45,12 @@ def ingest(run: JobRun) -> Outcome:
     base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | read_as
     summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
     summary["may_be_attacked"] = payload.may_be_attacked
-    return _store(run, payload, encoded, reader, summary)
+    groups = find_groups(encoded.records, encoded.vocabulary.codes, payload.groups)
+    summary["groups"] = [
+        {"codes": group.name, "rule": group.rule, "origin": group.origin, "n_codes": len(group.codes)}
+        for group in groups.groups
+    ]
+    return _store(run, payload, encoded, reader, groups, summary)
 
 
 def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack) -> list[SourceFile]:
@@ -65,7 +71,12 @@ def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack
 
 
 def _store(
-    run: JobRun, payload: IngestPayload, encoded: Encoded, reader: Reader, summary: dict[str, object]
+    run: JobRun,
+    payload: IngestPayload,
+    encoded: Encoded,
+    reader: Reader,
+    groups: Groups,
+    summary: dict[str, object],
 ) -> Outcome:
     dataset = StoredDataset(
         encoded.records,
@@ -75,6 +86,7 @@ def _store(
         payload.holdout_share,
         data_hash(encoded.records, encoded.position),
         payload.may_be_attacked,
+        groups if len(groups) else None,
     )
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)

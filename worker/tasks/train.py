@@ -48,7 +48,9 @@ def train(run: JobRun) -> Outcome:
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
-    known = (dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator)
+    known = [dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator]
+    if dataset.groups is not None:
+        known.append(json.dumps(dataset.groups.as_json(dataset.vocabulary.codes)))
     checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
     train_set = dataset.split("train", payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
@@ -73,6 +75,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         run.runtime.settings.device,
         hooks,
         resume_from,
+        dataset.groups,
     )
     try:
         return generator_named(payload.generator).fit(request)

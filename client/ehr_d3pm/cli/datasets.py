@@ -52,6 +52,10 @@ def upload(
     holdout_share: Annotated[float | None, typer.Option(help="share of patients kept for early stopping")] = None,
     test_share: Annotated[float | None, typer.Option(help="share of patients kept to evaluate cohorts on")] = None,
     attacks: Annotated[bool, typer.Option(help="whether the data's terms allow re-identification tests")] = True,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CODES=RULE", help="such as 'PAYER:*=exactly one' or '=at most one'; repeatable"),
+    ] = None,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
@@ -70,10 +74,18 @@ def upload(
             holdout_share=holdout_share,
             test_share=test_share,
             may_be_attacked=attacks,
+            groups=[_group(text) for text in group or []] or None,
         )
         job = finish(client, job, wait, as_json)
     if not as_json and job["result"] is not None:
         say(_what_was_read(job["result"]["summary"]))
+
+
+def _group(text: str) -> dict[str, str]:
+    codes, found, rule = text.partition("=")
+    if not found:
+        raise typer.BadParameter(f"'{text}' names no rule: write it as 'PAYER:*=exactly one'")
+    return {"codes": codes, "rule": rule}
 
 
 def _what_was_read(summary: dict[str, Any]) -> str:
@@ -83,4 +95,6 @@ def _what_was_read(summary: dict[str, Any]) -> str:
     tables = ", ".join(sorted({table["table"] for table in found["tables"]}))
     records = "few" if summary["records"] is None else f"{summary['records']:,}"
     read = f"{how} {found['name']} ({tables}): {records} records, one per {found['unit']}, {summary['codes']:,} codes"
-    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected"
+    groups = [f"{group['rule']} of {group['codes']}" for group in summary.get("groups", [])]
+    held = f"\nevery record has {', '.join(groups)}" if groups else ""
+    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected{held}"

@@ -72,7 +72,10 @@ class D3PMGenerator(Generator):
         if holdout is not None and holdout.n_codes != train.n_codes:
             raise DataError(f"training records have {train.n_codes} codes, held-out records {holdout.n_codes}")
         if request.groups is not None:
-            train, holdout = request.groups.keeping(train), holdout and request.groups.keeping(holdout)
+            train, holdout = (
+                request.groups.keeping(train),
+                (None if holdout is None else request.groups.keeping(holdout)),
+            )
         sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
         prevalence = torch.from_numpy(train.prevalence())

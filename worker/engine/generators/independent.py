@@ -1,7 +1,7 @@
 """Codes drawn independently with the right prevalences: the yardstick that knows marginals and nothing else."""
 
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ehr.conditions import Condition
 from ehr.errors import DataError
 from ehr.generators.independent import INDEPENDENT
+from ehr.groups import Groups
 from ehr.records import Records
 from worker.engine.generators.protocol import (
     Chunk,
@@ -31,14 +32,15 @@ class IndependentGenerator(Generator):
 
     spec = INDEPENDENT
 
-    def __init__(self, prevalence: NDArray[np.float64]) -> None:
+    def __init__(self, prevalence: NDArray[np.float64], groups: Groups | None = None) -> None:
         self.prevalence = prevalence  # (N,)
+        self.groups = groups or Groups(len(prevalence))
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         if len(request.train) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
-        return cls(request.train.prevalence())
+        return cls(request.train.prevalence(), request.groups)
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.method_of(request)
@@ -46,12 +48,18 @@ class IndependentGenerator(Generator):
         def draw(chunk: Chunk) -> Records:
             rng = np.random.default_rng(chunk.seed)
             records = independent_records(self.prevalence, chunk.rows, rng)
-            if not request.asks_for_something:
+            if not request.asks_for_something and len(self.groups) == 0:
                 return records
             x = records.to_dense(np.uint8)
+            if len(self.groups):  # one variable, not codes by themselves
+                x[:, self.groups.group_of >= 0] = 0
+                self.groups.draw(x, self.prevalence, rng)
             for rows, condition in chunk.conditions():
                 if condition is not None:
-                    x[rows] = self._impose(condition, x[rows], rng)
+                    condition = self.groups.settled(condition)
+                    x[rows] = imposed = self._impose(condition, x[rows], rng)
+                    self.groups.mend(imposed, self.prevalence, rng, condition)
+                    x[rows] = imposed
             return Records.from_dense(x)
 
         return sample_in_chunks(request, len(self.prevalence), draw, progress)
@@ -82,11 +90,13 @@ class IndependentGenerator(Generator):
         return partial(independent_log_loss, self.prevalence)
 
     def state(self) -> State:
-        return State(
-            {"prevalence": torch.from_numpy(self.prevalence)}, {"generator": self.spec.name, "version": STATE_VERSION}
-        )
+        config: dict[str, Any] = {"generator": self.spec.name, "version": STATE_VERSION}
+        if len(self.groups):
+            config["groups"] = self.groups.as_json(range(self.groups.n_codes))
+        return State({"prevalence": torch.from_numpy(self.prevalence)}, config)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         cls.require_own(state, STATE_VERSION)
-        return cls(state.tensors["prevalence"].numpy())
+        prevalence = state.tensors["prevalence"].numpy()
+        return cls(prevalence, Groups.from_json(state.config.get("groups", []), range(len(prevalence))))

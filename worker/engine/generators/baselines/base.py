@@ -17,6 +17,7 @@ from ehr.errors import ConditionError, DataError, StateError
 from ehr.generators import CHUNK
 from ehr.generators.baseline import BaselineConfig
 from ehr.generators.config import Config
+from ehr.groups import Groups
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.generators.baselines.networks import Optimisers
@@ -49,6 +50,7 @@ class Baseline(Generator):
         self.settings, self.n_codes = settings, n_codes
         self.device = torch.device("cpu")
         self.curve: list[dict[str, float]] = []
+        self.groups, self.shares = Groups(n_codes), np.zeros(n_codes)  # groups, and how common their members are
         with seeded(seed):
             self.network = self.build()
 
@@ -95,6 +97,8 @@ class Baseline(Generator):
         learner = _BaselineLearner(baseline)
         run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
         baseline.curve = run.to_the_end()
+        if request.groups is not None:
+            baseline.groups, baseline.shares = request.groups, request.train.prevalence()
         baseline.network.eval()
         return baseline
 
@@ -123,7 +127,12 @@ class Baseline(Generator):
         return Records.concatenate(parts).take(np.argsort(np.concatenate(order)))
 
     def _drawn(self, rows: int, request: SampleRequest, generator: torch.Generator) -> Records:
-        return Records.from_dense(self.draw(rows, generator, request.steps).cpu().numpy())
+        x = self.draw(rows, generator, request.steps).cpu().numpy()
+        if len(self.groups):  # what the published method leaves to chance
+            x = x.astype(np.uint8)
+            seed = int(torch.randint(2**31, (1,), generator=generator, device=self.device))
+            self.groups.mend(x, self.shares, np.random.default_rng(seed), None)
+        return Records.from_dense(x)
 
     def _meeting(self, condition: Condition, n: int, request: SampleRequest, generator: torch.Generator) -> Records:
         """n records that satisfy the condition: draw, and throw the others away."""
@@ -145,13 +154,15 @@ class Baseline(Generator):
     # --- at rest ---
 
     def state(self) -> State:
-        config = {
+        config: dict[str, Any] = {
             "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.settings.model_dump(),
             "n_codes": self.n_codes,
             "curve": self.curve,
         }
+        if len(self.groups):
+            config |= {"groups": self.groups.as_json(range(self.n_codes)), "shares": self.shares.tolist()}
         weights = self.network.state_dict().items()
         saved = {name: value.cpu() for name, value in weights if not name.startswith(self.training_only)}
         return State(saved, config)
@@ -167,6 +178,8 @@ class Baseline(Generator):
         except RuntimeError as error:
             raise StateError(f"the tensors do not fit the configuration: {error}") from None
         baseline.curve = list(state.config["curve"])
+        baseline.groups = Groups.from_json(state.config.get("groups", []), range(baseline.n_codes))
+        baseline.shares = np.array(state.config.get("shares", baseline.shares))
         baseline.network.eval()
         return baseline
 
