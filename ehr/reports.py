@@ -37,6 +37,12 @@ FAMILIES: tuple[Family, ...] = (
         {"value": "synthetic", "floor": "real records", "independent": "independent codes"},
     ),
     Family(
+        "plausible",
+        "Plausibility",
+        "could it be patients?",
+        {"value": "synthetic", "floor": "real records"},
+    ),
+    Family(
         "utility",
         "Utility",
         "can one learn from it?",
@@ -224,6 +230,7 @@ class Report(ReportModel):
     targets: list[AttainedTarget] = Field(default_factory=list)
     verdict: Verdict
     fidelity: FamilyReport
+    plausible: FamilyReport | None = Field(None, description="null in older reports")
     utility: FamilyReport
     conditional: FamilyReport | None = None
     privacy: FamilyReport

@@ -14,6 +14,7 @@ from worker.evaluation.conditional import conditional_plan
 from worker.evaluation.fidelity import fidelity_plan
 from worker.evaluation.pictures import pictures_and_tables
 from worker.evaluation.plan import FamilyPlan, Metrics
+from worker.evaluation.plausible import plausible_plan
 from worker.evaluation.privacy import privacy_plan, slice_privacy_plan
 from worker.evaluation.subject import Stopwatch, Subject, Watch
 from worker.evaluation.utility import utility_plan
@@ -34,7 +35,9 @@ class ReportPlan:
 
     @classmethod
     def of(cls, subject: Subject, rng: np.random.Generator) -> "ReportPlan":
-        fidelity_rng, utility_rng, conditional_rng, privacy_rng, slice_rng, unconditional_rng = rng.spawn(6)
+        fidelity_rng, utility_rng, conditional_rng, privacy_rng, slice_rng, unconditional_rng, plausible_rng = (
+            rng.spawn(7)
+        )
         augmentation: list[AugmentationReport] = []
         generator = None if subject.condition is None else subject.generator
 
@@ -53,6 +56,7 @@ class ReportPlan:
             "conditional": conditional_plan(subject, unconditional, conditional_rng),
             "privacy": privacy_plan(subject, privacy_rng),
             "slice_privacy": slice_privacy_plan(subject, slice_rng),
+            "plausible": plausible_plan(subject, plausible_rng),
             "utility": utility_plan(subject, unconditional, utility_rng, augmentation),
         }
         families = {name: family for name, family in planned.items() if family is not None}

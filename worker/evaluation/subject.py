@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ehr.conditions import Condition
+from ehr.groups import Groups
 from ehr.records import Records
 from ehr.reports import Asked, AttainedTarget
 from ehr.vocabulary import Vocabulary
@@ -39,6 +40,7 @@ class Subject:
     labels: Sequence[str] | None = None  # to predict; None is the default diseases
     codes_left_out: int = 0
     attack: bool = True  # False for data whose terms forbid attacks
+    groups: Groups | None = None  # codes of which one holds
 
     @cached_property
     def everyone(self) -> Records:

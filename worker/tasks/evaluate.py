@@ -97,6 +97,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
+        groups=dataset.groups,
         attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )
 

@@ -18,6 +18,7 @@ ATTACKS = {"attack": "attack", "control": "control", "baseline": "guessing", "ga
 # family -> (title, its columns: role and heading)
 FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
     "fidelity": ("fidelity", SYNTHETIC | {"independent": "independent codes"}),
+    "plausible": ("plausibility", SYNTHETIC),
     "conditional": ("condition", SYNTHETIC | {"unconditional": "codes written in"}),
     "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"}),
     "privacy": ("privacy", ATTACKS),

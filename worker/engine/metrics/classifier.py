@@ -50,12 +50,12 @@ class Label:
         return has
 
 
-def trained_scores(train: Records, test: Records, label: Label) -> NDArray[np.float64]:
+def trained_scores(train: Records, test: Records, label: Label, trees: int = TREES) -> NDArray[np.float64]:
     """Train on `train`; the scores of the test records, (R,)."""
     lightgbm = _lightgbm()
     features = np.setdiff1d(usable_codes(train), label.codes)
     data = lightgbm.Dataset(_matrix(train, features), label.of(train).astype(np.float32), free_raw_data=True)
-    booster = lightgbm.train(SETTINGS, data, num_boost_round=TREES)
+    booster = lightgbm.train(SETTINGS, data, num_boost_round=trees)
     return np.asarray(booster.predict(_matrix(test, features), num_threads=1))
 
 

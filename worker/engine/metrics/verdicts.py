@@ -137,6 +137,16 @@ def by_gain(caution_above: float, fail_above: float, unsure_above: float) -> Rul
     return rule
 
 
+def at_most(good: float, caution: float) -> Rule:
+    """For shares that should be low."""
+
+    def rule(measured: Mapping[str, Measurement]) -> Finding | None:
+        value = measured["value"].value
+        return None if value is None else "good" if value <= good else "caution" if value <= caution else "fail"
+
+    return rule
+
+
 def at_least(good: float, caution: float) -> Rule:
     """For shares that should be high."""
 
