@@ -45,12 +45,17 @@ ROOMS = {
         ("numpy", "rich", "typer"),
     ),
     "app": Room(
-        ("ehr", "ehr_d3pm", "model_store", "runtime", "worker.contract"),
+        ("ehr", "model_store", "runtime", "worker.contract"),
         (
-            *("anyio", "fastapi", "jinja2", "markupsafe", "prometheus_client", "pydantic", "pydantic_core"),
-            *("python_multipart", "rich", "sqlalchemy", "starlette", "typer", "uvicorn"),
+            *("anyio", "fastapi", "jinja2", "markupsafe", "prometheus_client", "pydantic", "python_multipart"),
+            *("sqlalchemy", "starlette"),
         ),
     ),
+    "app.commands": Room(
+        ("app", "ehr", "ehr_d3pm", "model_store", "runtime", "worker.contract"),
+        ("rich", "sqlalchemy", "typer", "uvicorn"),
+    ),
+    "app.client": Room(("ehr_d3pm",), ()),  # the client's old name, for one release
 }
 MATHEMATICS = ("torch", "lightgbm", "linformer", "worker.engine")
 SERVICES = ("sqlalchemy", "fastapi", "celery", "redis", "pydantic_settings")
@@ -64,7 +69,9 @@ UNREACHABLE = {
     "worker.engine": (*SERVICES, "model_store", "runtime", "worker.contract", "worker", "app"),
     "worker": ("fastapi", "app", "ehr_d3pm"),
     "worker.commands": ("fastapi", "app"),
-    "app": (*MATHEMATICS, "worker", "worker.commands"),
+    "app": (*MATHEMATICS, "ehr_d3pm", "worker", "worker.commands"),
+    "app.commands": (*MATHEMATICS, "worker", "worker.commands"),
+    "app.client": (*MATHEMATICS, *SERVICES, "app", "ehr", "worker"),
 }
 
 
