@@ -54,7 +54,7 @@ COMMAND_OF = {
 }
 FOR_MACHINES = {"GET /healthz", "GET /readyz", "GET /metrics", "GET /reports/schema.json"}
 # what a body calls it -> what the command calls it
-OPTION_OF = {"may_be_attacked": "attacks", "settings": "set_"}
+OPTION_OF = {"groups": "group", "may_be_attacked": "attacks", "settings": "set_"}
 
 
 @pytest.fixture(scope="module")

@@ -111,7 +111,7 @@ def test_a_metric_that_declares_nothing_cannot_be_made() -> None:
         CohortMetric(**declared)
     with pytest.raises(ConfigError, match="aggregate, share of patients, few unknowns, single patient"):
         CohortMetric(**declared | {"discloses": None})
-    with pytest.raises(ConfigError, match="fidelity, utility, conditional"):
+    with pytest.raises(ConfigError, match="fidelity, plausible, utility, conditional"):
         replace(MEAN_SIZE, family="beauty")
 
 
