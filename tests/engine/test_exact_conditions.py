@@ -12,6 +12,7 @@ from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError, ConfigError
 from ehr.generators import CHUNK
 from ehr.generators.d3pm import D3PMConfig, SparseConfig
+from ehr.groups import Groups
 from worker.engine import reveal
 from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
 from worker.engine.conditioning import Starts
@@ -20,6 +21,7 @@ from worker.engine.denoisers import UNKNOWN_SIZE, Denoiser, SparseDenoiser
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.protocol import Chunk, EffectiveSize
+from worker.engine.groups import GroupTable
 from worker.engine.noise import (
     ABSENT,
     HIDDEN,
@@ -445,7 +447,7 @@ def test_a_chunk_s_rows_are_divided_without_loss() -> None:
 
 def test_contexts_show_what_is_there_and_hide_the_rest() -> None:
     x_start = (torch.rand(2_000, 30, generator=seeded()) < 0.2).to(torch.uint8)
-    contexts = Contexts.draw(x_start, seeded(1))
+    contexts = Contexts.draw(x_start, seeded(1), GroupTable(Groups(x_start.shape[1])))
     shown = contexts.x_known != HIDDEN
     assert torch.equal(contexts.x_known[shown], x_start[shown])
     assert (contexts.x_known == PRESENT).any(1).float().mean() > 0.8
@@ -460,7 +462,7 @@ def test_weights_undo_that_codes_of_small_records_are_picked_more_often() -> Non
     generator = seeded(2)
     rate = torch.where(torch.rand(200_000, 1, generator=generator) < 0.5, 0.1, 0.6)
     x_start = (torch.rand(200_000, 12, generator=generator) < rate).to(torch.uint8)
-    contexts = Contexts.draw(x_start, generator)
+    contexts = Contexts.draw(x_start, generator, GroupTable(Groups(x_start.shape[1])))
     present = contexts.x_known == PRESENT
     alone = present[:, 0] & (present.sum(1) == 1) & ~(contexts.x_known == ABSENT).any(1)
     sizes, weight = x_start[alone].sum(1).double(), contexts.weight[alone].double()

@@ -1,7 +1,7 @@
 """The forward process and its reverse, checked against explicit transition matrices: every law by brute force."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from torch import Tensor
 from ehr.errors import ConfigError
 from worker.engine import schedules
 from worker.engine.noise import CERTAIN, HIDDEN, NOISES, AbsorbingNoise, MarginalNoise, Noise, UniformNoise, noise_named
+from worker.engine.tables import Tables
 
 Floats = NDArray[np.float64]
 
@@ -477,13 +478,27 @@ def test_moving_keeps_every_value(kind: type[Noise]) -> None:
     moved = noise.to("cpu")
     assert moved is not noise
     assert type(moved) is kind
-    assert vars(moved).keys() == vars(noise).keys()
-    for name, value in vars(noise).items():
-        other = vars(moved)[name]
-        assert torch.equal(other, value) if isinstance(value, Tensor) else other == value
-    elsewhere = noise.to("meta")
-    assert all(value.device.type == "meta" for value in vars(elsewhere).values() if isinstance(value, Tensor))
+    assert_same(moved, noise)
+    assert {value.device.type for value in tensors_of(noise.to("meta"))} == {"meta"}
     assert noise.abar.device.type == "cpu"
+
+
+def assert_same(moved: Tables, tables: Tables) -> None:
+    assert vars(moved).keys() == vars(tables).keys()
+    for name, value in vars(tables).items():
+        other = vars(moved)[name]
+        if isinstance(value, Tables):
+            assert_same(other, value)
+        else:
+            assert torch.equal(other, value) if isinstance(value, Tensor) else other == value
+
+
+def tensors_of(tables: Tables) -> Iterator[Tensor]:
+    for value in vars(tables).values():
+        if isinstance(value, Tables):
+            yield from tensors_of(value)
+        elif isinstance(value, Tensor):
+            yield value
 
 
 def test_noises_are_found_by_name() -> None:

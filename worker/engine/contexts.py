@@ -72,12 +72,8 @@ class Contexts:
     def loss(self, logits: Tensor) -> Tensor:
         """-log p(what is hidden | what is shown) with each hidden code predicted on its own, (B,) nats."""
         nll = F.softplus(torch.where(self.x_start == PRESENT, -logits, logits))
-        nll = nll * (self.x_known == HIDDEN)
-        if len(self.groups):
-            nll[:, self.groups.codes] = 0.0
-            hidden = self.x_known[:, self.groups.codes] == HIDDEN
-            nll[:, self.groups.first] = self.groups.nll(logits, self.x_start, hidden)
-        loss = nll.sum(1)
+        hidden = self.x_known == HIDDEN
+        loss = self.groups.with_nll(nll * hidden, logits, self.x_start, hidden).sum(1)
         return torch.where(self.size_shown, loss, loss * self.weight)
 
     def size_loss(self, log_probability: Tensor) -> Tensor:

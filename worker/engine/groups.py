@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from ehr.groups import Groups
+from worker.engine.tables import Tables
 
 CERTAIN = 30.0  # log-odds that float32 cannot tell from certainty, yet finite
 
 
-class GroupTable:
+class GroupTable(Tables):
     """All groups of a vocabulary side by side: M members in G groups; `segment` (M,) is the group of each member."""
 
     def __init__(self, groups: Groups) -> None:
@@ -33,14 +34,6 @@ class GroupTable:
 
     def __len__(self) -> int:
         return len(self.first)
-
-    def to(self, device: torch.device | str) -> "GroupTable":
-        """The same tables on another device."""
-        moved = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(moved, name, value.to(device))
-        return moved
 
     # --- sums over members ---
 
@@ -88,6 +81,14 @@ class GroupTable:
         known_member = self.total(((x_start[:, self.codes] > 0) & ~open_members).to(log_p.dtype)) > 0
         none = torch.where(has | known_member | torch.isinf(log_none), 0.0, log_none)
         return -torch.where(unknown, torch.where(has, chosen, none), 0.0)
+
+    def with_nll(self, nll: Tensor, logits: Tensor, x_start: Tensor, hidden: Tensor) -> Tensor:
+        """A table of losses by code (B, N) in which a group's loss stands once, at its first member."""
+        if len(self) == 0:
+            return nll
+        nll[:, self.codes] = 0.0
+        nll[:, self.first] = self.nll(logits, x_start, hidden[:, self.codes])
+        return nll
 
     def probability(self, logits: Tensor, open_members: Tensor) -> Tensor:
         """p of each member, (B, M)."""
@@ -171,7 +172,22 @@ class GroupTable:
         return part
 
 
-class GroupKernel:
+def even_shares(pi: Tensor, groups: Groups | None) -> Tensor:
+    """Noise (N,) in which every state of a group is as likely as any other."""
+    for group in groups.groups if groups is not None else ():
+        pi[list(group.codes)] = 1 / (len(group.codes) + group.is_optional)
+    return pi
+
+
+def within_one(pi: Tensor, groups: Groups | None) -> Tensor:
+    """Noise (N,) in which the members of a group add up to 1, or to less where a record may have none of them."""
+    for group in groups.groups if groups is not None else ():
+        total = pi[list(group.codes)].sum()
+        pi[list(group.codes)] /= total.clamp(min=1.0) + 1e-6 if group.is_optional else total
+    return pi
+
+
+class GroupKernel(Tables):
     """The forward process of groups under noises that do not hide: a group is kept, or redrawn from pi as a whole.
 
     With j the state at t, c that at 0 and s that at u < t, Bayes' rule gives
@@ -187,13 +203,6 @@ class GroupKernel:
         self.pi = pi_present[groups.codes]  # (M,) float64
         total = groups.total(self.pi.unsqueeze(0)).squeeze(0) if len(groups) else self.pi
         self.pi_none = torch.where(groups.optional, (1 - total).clamp(min=1e-12), 0.0)  # (G,)
-
-    def to(self, device: torch.device | str) -> "GroupKernel":
-        """The same tables on another device."""
-        moved = copy(self)
-        moved.groups = self.groups.to(device)
-        moved.abar, moved.pi, moved.pi_none = (each.to(device) for each in (self.abar, self.pi, self.pi_none))
-        return moved
 
     def evidence(self, x_t: Tensor, t: Tensor) -> Tensor:
         """log q(x_t | member) up to a constant of the group, (B, M); the state `none` has 0."""

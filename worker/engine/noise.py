@@ -11,7 +11,6 @@ States are 0 (absent), 1 (present) and, under absorbing noise, 2 (hidden). `x_st
 """
 
 from abc import ABC, abstractmethod
-from copy import copy
 from typing import ClassVar
 
 import torch
@@ -21,12 +20,13 @@ from torch import Tensor
 from ehr.errors import ConfigError
 from ehr.groups import Groups
 from worker.engine import schedules
-from worker.engine.groups import CERTAIN, GroupKernel, GroupTable
+from worker.engine.groups import CERTAIN, GroupKernel, GroupTable, even_shares, within_one
+from worker.engine.tables import Tables
 
 ABSENT, PRESENT, HIDDEN = 0, 1, 2
 
 
-class Noise(ABC):
+class Noise(Tables, ABC):
     """A forward process over `n_codes` codes in T steps, and what follows from it by Bayes' rule."""
 
     name: ClassVar[str]
@@ -123,14 +123,6 @@ class Noise(ABC):
         Finite: certainty is +-CERTAIN, so that the result may be added to logits.
         """
 
-    def to(self, device: torch.device | str) -> "Noise":
-        """The same noise with its tables on another device."""
-        moved = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor | GroupTable | GroupKernel):
-                setattr(moved, name, value.to(device))
-        return moved
-
 
 class TwoStateNoise(Noise):
     """Noise that turns codes on and off; `pi_present` is the probability that a lost code comes back as present."""
@@ -224,9 +216,7 @@ class UniformNoise(TwoStateNoise):
 
     @classmethod
     def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "UniformNoise":
-        pi = torch.full_like(prevalence, 0.5, dtype=torch.float64)
-        for group in groups.groups if groups is not None else ():
-            pi[list(group.codes)] = 1 / (len(group.codes) + group.is_optional)
+        pi = even_shares(torch.full_like(prevalence, 0.5, dtype=torch.float64), groups)
         return cls(pi, schedules.cosine(timesteps), groups)
 
 
@@ -238,10 +228,7 @@ class MarginalNoise(TwoStateNoise):
     @classmethod
     def create(cls, prevalence: Tensor, timesteps: int, groups: Groups | None = None) -> "MarginalNoise":
         # A code that nobody (or everybody) has would make the process irreversible for it.
-        pi = prevalence.double().clamp(1e-6, 1 - 1e-6)
-        for group in groups.groups if groups is not None else ():
-            total = pi[list(group.codes)].sum()
-            pi[list(group.codes)] /= total.clamp(min=1.0 if group.is_optional else 0.0) + 1e-6 * group.is_optional
+        pi = within_one(prevalence.double().clamp(1e-6, 1 - 1e-6), groups)
         return cls(pi, schedules.cosine(timesteps), groups)
 
 
@@ -281,11 +268,7 @@ class AbsorbingNoise(Noise):
     def posterior_kl(self, logits: Tensor, x_start: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         # Only hidden codes are uncertain, and they are revealed with probability 1/t: a cross-entropy weighted by 1/t.
         nll = F.softplus(torch.where(x_start == PRESENT, -logits, logits))  # softplus(l) - x_0 * l would cancel
-        nll = nll * (x_t == HIDDEN)
-        if len(self.groups):
-            codes = self.groups.codes
-            nll[:, codes] = 0.0
-            nll[:, self.groups.first] = self.groups.nll(logits, x_start, x_t[:, codes] == HIDDEN)
+        nll = self.groups.with_nll(nll * (x_t == HIDDEN), logits, x_start, x_t == HIDDEN)
         return nll * self._reveal_probability(t, t - 1).to(logits.dtype)
 
     def prior_kl(self, x_start: Tensor) -> Tensor:
