@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from pydantic import Field
+from typer.testing import CliRunner
 
 from ehr.errors import ConfigError
 from ehr.generators import GENERATORS, generator_names, generator_spec
 from ehr.generators.config import Config
 from ehr.generators.spec import GeneratorSpec
+from ehr_d3pm.cli import cli
 from tests.api.front import Caller, Front
 from tests.service.stand import OWNER, Stand, long_csv
 from worker.execution import execute
@@ -76,6 +78,14 @@ def test_from_its_line_to_a_report(stand: Stand, caller: Caller) -> None:
     report = caller.http.get(f"/reports/{generation}").json()
     assert report["records"] == 1500 and report["model_id"] == model_id
     assert "cannot tell" in report["fidelity"]["metrics"]["held_out_elbo"]["figures"]["value"]["absent"]
+    assert f"Report on cohort {generation}" in caller.http.get(f"/reports/{generation}.html").text
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_the_command_line_offers_it(caller: Caller) -> None:
+    offered = CliRunner().invoke(cli, ["--url", caller.front.url, "--key", caller.key, "generators"])
+    assert offered.exit_code == 0 and "newcomer" in offered.output
+    assert "`ehr-d3pm generators`" in CliRunner().invoke(cli, ["train", "--help"]).output
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
