@@ -86,9 +86,9 @@ def effective_records(store: BlobStore, manifest: CohortManifest) -> float | Non
     """How many independent records the cohort is worth; None where none was drawn by weight."""
     found, weighed = 0.0, False
     for part in manifest.parts:
-        told = (pq.read_schema(_file(store, part)).metadata or {}).get(EFFECTIVE.encode())
-        found += part.n_records if told is None else float(told)
-        weighed |= told is not None
+        kept = (pq.read_schema(_file(store, part)).metadata or {}).get(EFFECTIVE.encode())
+        found += part.n_records if kept is None else float(kept)
+        weighed |= kept is not None
     return found if weighed else None
 
 

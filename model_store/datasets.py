@@ -59,16 +59,16 @@ def positions(patients: NDArray[np.int64], n_patients: int, seed: int = 0) -> ND
 
 
 def summarise(records: Records, vocabulary: Vocabulary, split: NDArray[np.int64], n_patients: int) -> dict[str, Any]:
-    """What may be told about a dataset. The mean counts shown codes only: with all codes it would be a total from which
+    """What may be shown of a dataset. The mean counts shown codes only: with all codes it would be a total from which
     a suppressed count could be solved for."""
     n = len(records)
-    told = shown_counts(records)
+    counts = shown_counts(records)
     sizes = np.diff(records.indptr)
     return {
         "records": shown(n),
         "patients": shown(n_patients),
         "codes": len(vocabulary),
-        "codes_per_record": round(sum(count for count in told if count is not None) / max(n, 1), 2),
+        "codes_per_record": round(sum(count for count in counts if count is not None) / max(n, 1), 2),
         "codes_per_record_quantiles": {f"p{q}": int(np.percentile(sizes, q)) for q in QUANTILES} if n else {},
         "splits": shown_parts({name: int((split == i).sum()) for i, name in enumerate(SPLITS)}),
         "small_cells": "counts of 1 to 10 patients are not shown",

@@ -77,7 +77,7 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
         code = torch.tensor([member], device=x.device)
         p = _probability(reading, groups, code)
         with_member = reading.x.clone()
-        with_member[:, groups.alike(member)] = ABSENT
+        with_member[:, groups.same_group(member)] = ABSENT
         with_member[:, member] = PRESENT
         ways.append(with_member[p > 0])
         weights.append((none_so_far * p)[p > 0])
@@ -90,7 +90,7 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
 
 def _probability(reading: Reading, groups: GroupTable, code: Tensor) -> Tensor:
     """p(the code is there), by itself or as a member of its group, (B,); 0 where it is known to be absent."""
-    codes = groups.alike(int(code)) if int(groups.group_of[code]) >= 0 else code
+    codes = groups.same_group(int(code)) if int(groups.group_of[code]) >= 0 else code
     hidden, logits = reading.x[:, codes] == HIDDEN, reading.logits(codes)
     table = groups.inside(codes)
     p = torch.sigmoid(logits) * hidden if table is None else table.in_full(logits, hidden)

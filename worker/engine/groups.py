@@ -147,7 +147,7 @@ class GroupTable(Tables):
         chosen = p == highest[:, self.segment]
         return chosen & (self._earlier(chosen) == 0)
 
-    def alike(self, code: int) -> Tensor:
+    def same_group(self, code: int) -> Tensor:
         """All members of the code's group, (k,); nothing for a code by itself."""
         number = int(self.group_of[code])
         return self.codes[self.segment == number] if number >= 0 else self.codes[:0]

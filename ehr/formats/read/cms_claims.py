@@ -29,7 +29,7 @@ CLAIMS = Table("claims", {"patient": PATIENT, "visit": ("clm_id",)}, {"time": ("
 SUMMARY = Table(
     "beneficiary_summary",
     {"patient": PATIENT, "sex": ("bene_sex_ident_cd", "sex_ident_cd"), "birth": ("bene_birth_dt",)},
-    telling=("bene_birth_dt",),
+    distinctive=("bene_birth_dt",),
     events=False,
 )
 

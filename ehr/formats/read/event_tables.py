@@ -16,13 +16,13 @@ from ehr.formats.read.tables import Rows, read_rows
 
 @dataclass(frozen=True)
 class Table:
-    """`needs` and `takes` are role -> spellings of the column's name. A table is told by its file's name and `needs`,
-    or by its columns alone where all of `telling` are there, which no other table has."""
+    """`needs` and `takes` are role -> spellings of the column's name. A table is recognised by its file's name and `needs`,
+    or by its columns alone where all of `distinctive` are there, which no other table has."""
 
     name: str
     needs: Mapping[str, tuple[str, ...]]
     takes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    telling: tuple[str, ...] = ()
+    distinctive: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()  # columns that must be there and are not read
     events: bool = True  # whether it gives records codes
     stems: tuple[str, ...] = ()  # other names of the file
@@ -44,7 +44,7 @@ class Table:
         return [spellings[0] for spellings in needed if not there & set(spellings)]
 
     def is_in(self, file: SourceFile) -> bool:
-        by_columns = self.telling != () and set(self.telling) <= set(file.plain_columns)
+        by_columns = self.distinctive != () and set(self.distinctive) <= set(file.plain_columns)
         return (by_columns or self.named(file)) and not self.missing(file)
 
     def columns(self, file: SourceFile) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ehr.formats.read.sources import SourceFile
 BLOCK = 1 << 20
 LONGEST_LINE = 64 << 20  # also the largest Bundle
 LINES_AT_A_TIME = 1 << 14
-TELLING = ("resourceType", "record_id", "code", "codes")
+DISTINCTIVE = ("resourceType", "record_id", "code", "codes")
 
 Numbered = list[tuple[int, dict[str, Any]]]
 
@@ -40,7 +40,7 @@ def first_object(file: SourceFile) -> dict[str, Any]:
     if (found := _object(file.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0])) is not None:
         return found
     # a long first line, or a document over many: the names that are there tell enough
-    there = [name for name in TELLING if f'"{name}"'.encode() in file.head]
+    there = [name for name in DISTINCTIVE if f'"{name}"'.encode() in file.head]
     return {"resourceType": "Bundle"} if "resourceType" in there else dict.fromkeys(there)
 
 

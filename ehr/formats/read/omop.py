@@ -30,7 +30,7 @@ VISIT = {"visit": ("visit_occurrence_id",)}
 def _events(name: str, prefix: str, time: str, **more: tuple[str, ...]) -> Table:
     code = f"{prefix}_source_value"
     takes = {"concept": (f"{prefix}_concept_id",), "source": (f"{prefix}_source_concept_id",), "time": (time,)}
-    return Table(name, {**WHO, "code": (code,)}, {**VISIT, **takes, **more}, telling=(code, "person_id"))
+    return Table(name, {**WHO, "code": (code,)}, {**VISIT, **takes, **more}, distinctive=(code, "person_id"))
 
 
 class Omop(TablesReader):
@@ -46,19 +46,19 @@ class Omop(TablesReader):
                 "month": ("month_of_birth",),
                 "day": ("day_of_birth",),
             },
-            telling=("year_of_birth",),
+            distinctive=("year_of_birth",),
             events=False,
         ),
         Table(
             "visit_occurrence",
             {**WHO, **VISIT, "time": ("visit_start_date",)},
-            telling=("visit_start_date", "visit_occurrence_id"),
+            distinctive=("visit_start_date", "visit_occurrence_id"),
             events=False,
         ),
         Table(
             "concept",
             {"id": ("concept_id",), "vocabulary": ("vocabulary_id",), "code": ("concept_code",)},
-            telling=("concept_id", "vocabulary_id", "concept_code"),
+            distinctive=("concept_id", "vocabulary_id", "concept_code"),
             events=False,
         ),
         _events("condition_occurrence", "condition", "condition_start_date"),
