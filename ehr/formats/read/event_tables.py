@@ -16,8 +16,8 @@ from ehr.formats.read.tables import Rows, read_rows
 
 @dataclass(frozen=True)
 class Table:
-    """`needs` and `takes` are role -> spellings of the column's name. A table is recognised by its file's name and `needs`,
-    or by its columns alone where all of `distinctive` are there, which no other table has."""
+    """`needs` and `takes` are role -> spellings of the column's name. A table is recognised by its file's name and
+    `needs`, or by its columns alone where all of `distinctive` are there, which no other table has."""
 
     name: str
     needs: Mapping[str, tuple[str, ...]]

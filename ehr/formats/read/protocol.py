@@ -76,9 +76,7 @@ class Reader(ABC):
     """A format of uploads. An instance reads one upload, once."""
 
     name: ClassVar[str]
-    generality: ClassVar[int] = (
-        1  # `auto` tries formats with the most distinctive tables (0) first, of any table (2) last
-    )
+    generality: ClassVar[int] = 1  # `auto` tries formats with distinctive tables (0) first, of any table (2) last
     units: ClassVar[tuple[Unit, ...]] = ("visit", "patient")  # the first is the default
     masked_age: ClassVar[int | None] = None  # from this age on, a birth was moved to hide an age over 89
 
