@@ -215,7 +215,9 @@ def load_cdm(data: bytes, folder: Path) -> duckdb.DuckDBPyConnection:
             assert database.execute(f"select count(*) from {table} where {column} is null").fetchone() == (0,), column
     for table, keys in KEYS.items():
         for column, other in keys.items():
-            lost = f"select count(*) from {table} where {column} not in (select {other}_id from {other})"
+            # as text: of a table without a row DuckDB cannot know that its ids are numbers
+            known = f"select cast({other}_id as varchar) from {other}"
+            lost = f"select count(*) from {table} where cast({column} as varchar) not in ({known})"
             assert database.execute(lost).fetchone() == (0,), (table, column)
     return database
 
