@@ -28,6 +28,11 @@ def _enum(names: Callable[[], Sequence[str]]) -> Any:
     return Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
 
 
+def _as_text(schema: dict[str, Any]) -> None:
+    """Without the schema of what is in the text: it refers to a place that the form of an upload does not have."""
+    schema.pop("contentSchema")
+
+
 GeneratorName = Annotated[str, _among("generator", generator_names), _enum(generator_names)]
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
@@ -152,6 +157,7 @@ class DatasetForm(Request):
     groups: Json[list[DeclaredGroup]] = Field(
         "[]",
         validate_default=True,
+        json_schema_extra=_as_text,
         description="codes of which every record has exactly one, or at most one, as JSON:"
         ' `[{"codes": "PAYER:*", "rule": "exactly one"}]`; sex, age bands, deciles of a lab and prefixes are found'
         " without",

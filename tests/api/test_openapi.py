@@ -34,6 +34,13 @@ def test_operation_ids_are_stable(open_front: Front) -> None:
     assert "HTTPValidationError" not in str(document)
 
 
+def test_every_reference_leads_somewhere(open_front: Front) -> None:
+    document = open_front.app.openapi()
+    found = set(re.findall(r"'\$ref': '([^']*)'", str(document)))
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert found and found <= known
+
+
 def test_examples_are_valid(open_front: Front) -> None:
     from app.schemas.requests import EvaluateRequest, GenerateRequest, ReleaseRequest, TrainRequest
 
