@@ -37,7 +37,8 @@ Groups = Annotated[
 class AskedCondition(BaseModel):
     """Every code of `all_of`, one of each group of `any_of`, none of `none_of`.
 
-    A star stands for any characters: `ICD9DX:250*`. In `all_of` a wildcard asks for at least one of its codes.
+    A star stands for any characters: `ICD9DX:250*`. In `all_of` a wildcard asks for at least one of its codes. Neither
+    case nor dots of ICD codes count, and where only one system has a code the system may be left out: `e11.65`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +53,11 @@ class AskedCondition(BaseModel):
     def is_empty(self) -> bool:
         """Whether nothing is asked."""
         return not (self.all_of or self.any_of or self.none_of)
+
+    @property
+    def patterns(self) -> list[str]:
+        """Everything that names codes, in order."""
+        return [*self.all_of, *(code for group in self.any_of for code in group), *self.none_of]
 
 
 class AskedTarget(BaseModel):
@@ -102,6 +108,15 @@ class Condition:
     def is_empty(self) -> bool:
         """Whether every record satisfies it."""
         return not (self.all_of or self.any_of or self.none_of)
+
+    def simplified(self) -> "Condition":
+        """The one shortest form of all conditions that the same records satisfy: a group of one code is required, a
+        forbidden code helps no group, and a group that follows from another or from `all_of` says nothing."""
+        groups = {group - self.none_of for group in self.any_of} | {frozenset([code]) for code in self.all_of}
+        least = [group for group in groups if not any(other < group for other in groups)]
+        required = (code for group in least if len(group) == 1 for code in group)
+        several = sorted((group for group in least if len(group) > 1), key=sorted)
+        return Condition.of(self.n_codes, required, several, self.none_of)
 
     def satisfied_by(self, records: Records) -> NDArray[np.bool_]:
         """Which records satisfy the condition, (R,)."""

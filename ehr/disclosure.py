@@ -1,24 +1,13 @@
-"""No count of 1 to 10 real patients leaves the service, nor a total from which one could be solved for."""
+"""No count of 1 to 10 real patients is printed anywhere, not even for those who hold the records: papers get around.
 
-from collections.abc import Sequence
-from enum import StrEnum
-from itertools import combinations
+That protects a page, not a service that answers one question after another: whoever does not hold the records gets no
+answer that is computed from them (docs/privacy.md).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST_SHOWN = 11
-ROUNDED_TO = 20  # twice the largest count that is hidden
-
-
-class Discloses(StrEnum):
-    """What a figure gives away about real patients, which decides how it is shown. Whoever defines a figure declares
-    it: there is no default, so that nothing is shown because nobody has thought of it."""
-
-    AGGREGATE = "aggregate"  # made of so many counts that none can be solved for
-    SHARE_OF_PATIENTS = "share of patients"  # a share of real patients, or what can be turned into one
-    FEW_UNKNOWNS = "few unknowns"  # a sum over codes: a share of patients where hardly any code is free
-    SINGLE_PATIENT = "single patient"  # whether some patient has exactly a record, or how near the nearest one is
 
 
 def shown(count: int, total: int | None = None) -> int | None:
@@ -31,42 +20,14 @@ def shown(count: int, total: int | None = None) -> int | None:
     return count
 
 
-def rounded(count: int, total: int) -> int | None:
-    """A count that may stand beside others like it: None below 11, else rounded to two digits and to no less than
-    ROUNDED_TO. Two exact counts of nested groups would give away their difference; these do not, and neither does one
-    beside the total: all but 0 to 10 of the records are shown as all of them."""
-    if count < SMALLEST_SHOWN:
-        return None
-    if total - count < SMALLEST_SHOWN:
-        count = total
-    step = max(ROUNDED_TO, int(10 ** (len(str(count)) - 2)))
-    return max((count + step // 2) // step, 1) * step
-
-
-def to_step(counts: NDArray[np.int64], step: int = ROUNDED_TO) -> NDArray[np.int64]:
-    """Each count rounded to the nearest multiple of the step."""
-    return (counts + step // 2) // step * step
+def are_shown(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the counts may be shown, in the same shape."""
+    return np.asarray((counts == 0) | (counts >= SMALLEST_SHOWN))
 
 
 def shown_parts(counts: dict[str, int]) -> dict[str, int] | None:
     """Counts that add up to a known total: all of them, or none if any is small (the others would give it away)."""
     return counts if all(shown(count) is not None for count in counts.values()) else None
-
-
-def may_show(counts: Sequence[NDArray[np.int64]], totals: Sequence[int]) -> NDArray[np.bool_]:
-    """Which counts of the first of several nested sets may be shown, (N,), when those of the others may be known too.
-
-    `counts[i]` are of set i, `totals[i]` is its size, and every set lies in the next, such as a slice in the test split
-    in the data set. The difference of two known counts is a count of the patients in between: it must not be small,
-    nor may the number of patients there who are without.
-    """
-    nothing = np.zeros_like(counts[0])
-    visible = np.ones(len(counts[0]), dtype=bool)
-    for (inner, n_inner), (outer, n_outer) in combinations([(nothing, 0), *zip(counts, totals, strict=True)], 2):
-        between, n_between = outer - inner, n_outer - n_inner
-        for part in (between, n_between - between):
-            visible &= (part == 0) | (part >= SMALLEST_SHOWN)
-    return visible
 
 
 def large_bins(counts: NDArray[np.int64]) -> list[tuple[int, int]]:

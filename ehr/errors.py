@@ -4,7 +4,7 @@ Messages are shown to users: they name the field and what is allowed, and never 
 `reason` is the stable word stored in a failed job's `error["type"]`.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class EhrError(Exception):
@@ -30,14 +30,21 @@ class IdempotencyConflictError(ConflictError, reason="idempotency-conflict"):
 
 
 class WithheldError(ConflictError, reason="withheld"):
-    """The cohort may not leave: its privacy evaluation failed or crashed and nobody has released it.
+    """The cohort may not leave, and nobody has released it.
 
-    `report_id` names the report that withholds it; None if its evaluation gave none.
+    `by`: what withholds it, and `why`; `report_id` names the report if it is one.
     """
 
-    def __init__(self, message: str, cohort_id: str, report_id: str | None = None) -> None:
-        super().__init__(message)
-        self.cohort_id, self.report_id = cohort_id, report_id
+    def __init__(
+        self,
+        message: str,
+        cohort_id: str,
+        by: Literal["model", "request", "report", "evaluation"],
+        why: str | None,
+        report_id: str | None = None,
+    ) -> None:
+        super().__init__(message if why is None else f"{message} {why}")
+        self.cohort_id, self.by, self.report_id = cohort_id, by, report_id
 
 
 class UnevaluatedError(ConflictError, reason="not-evaluated"):
@@ -104,11 +111,27 @@ class StateError(CorruptError):
 
 
 class AccessError(EhrError, reason="unauthorized"):
-    """The API key is unknown or revoked."""
+    """The API key is unknown or revoked. Of a revoked one, `owner` and `key_prefix` say whose it was."""
+
+    def __init__(self, message: str, owner: str | None = None, key_prefix: str | None = None) -> None:
+        super().__init__(message)
+        self.owner, self.key_prefix = owner, key_prefix
 
 
 class ScopeError(AccessError, reason="forbidden"):
     """The API key is valid but lacks the scope."""
+
+
+class ExposureError(EhrError, reason="exposure"):
+    """A key has had as much of a model as it may have.
+
+    `counted` is what there is too much of (`records`, `conditions` or `small_conditions`), `cap` how much it may be,
+    `used` how much of it went before, `asked` how much this request would add.
+    """
+
+    def __init__(self, counted: str, cap: int, used: int, asked: int) -> None:
+        super().__init__(f"{counted}: {used} of {cap} are used")
+        self.counted, self.cap, self.used, self.asked = counted, cap, used, asked
 
 
 class SchemaError(EhrError, reason="schema"):

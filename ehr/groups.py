@@ -4,7 +4,6 @@ A group is a property of the data: known by its name, declared with the upload, 
 generator it is one categorical variable, not k codes, so that no record it draws breaks one.
 """
 
-import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ehr.codes.systems import DECILE
 from ehr.conditions import Condition, Target
-from ehr.errors import ConditionError, DataError
+from ehr.errors import ConditionError, DataError, UnknownCodeError
 from ehr.fields import Code
 from ehr.records import Records
+from ehr.vocabulary import Vocabulary
 
 Rule = Literal["exactly one", "at most one"]
 Origin = Literal["known", "declared", "found"]
@@ -186,8 +186,13 @@ def find_groups(records: Records, codes: Sequence[str], declared: Iterable[Decla
     """
     taken = np.zeros(len(codes), dtype=bool)
     found: list[Group] = []
-    for pattern, rule in ((each.codes, each.rule) for each in declared):
-        members = [i for i, code in enumerate(codes) if fnmatch.fnmatchcase(code, pattern)]
+    vocabulary = Vocabulary(tuple(codes))
+    for asked, rule in ((each.codes, each.rule) for each in declared):
+        try:
+            reading = vocabulary.read(asked)
+        except UnknownCodeError as error:
+            raise DataError(f"a group has two or more codes of this data: {error}") from None
+        pattern, members = reading.meant, list(reading.codes)
         if len(members) < 2:
             raise DataError(f"the group '{pattern}' names {len(members)} codes of this data; a group has two or more")
         share = float((Groups(len(codes), (Group(pattern, tuple(members), rule),)).broken_by(records)).mean())

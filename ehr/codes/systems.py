@@ -10,6 +10,7 @@ LOCAL_URL = "urn:ehr-d3pm:code-system:"
 # Leading zeros are part of these codes: as numbers they are other codes.
 ZEROS_MATTER = ("ICD", "NDC", "CPT", "HCPCS")
 DECILE = "#D"
+DECILES = tuple(f"D{number}" for number in range(1, 11))
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def domain_of(system: str) -> Domain:
 def split_decile(code: str) -> tuple[str, str]:
     """(`2345-7`, `D7`) of `2345-7#D7`; the second is empty for other codes."""
     stem, mark, number = code.rpartition(DECILE)
-    return (stem, f"D{number}") if mark and number.isdigit() else (code, "")
+    return (stem, f"D{number}") if mark and f"D{number}" in DECILES else (code, "")
 
 
 def split_lab(code: str) -> tuple[str, str, str]:
@@ -79,3 +80,7 @@ def age_band(age: int) -> str:
 def band_start(code: str) -> int:
     """The first year of an age band, as `age_band` writes it."""
     return int(split_code(code)[1].rstrip("+").split("-")[0])
+
+
+SEXES = (f"{SEX}:F", f"{SEX}:M")
+BANDS = tuple(dict.fromkeys(age_band(age) for age in range(100)))

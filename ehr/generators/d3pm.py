@@ -63,6 +63,11 @@ class TrainingConfig(Config):
         le=1,
         description="records of a batch that are also shown as a condition shows them (absorbing noise)",
     )
+    restrain_rare: bool = Field(
+        True,
+        description="restrain what the few patients of rare codes have taught the sparse denoiser, as far as held-out "
+        "records allow; see decisions/0055",
+    )
     time_sampling: Literal["importance", "power"] = Field(
         "power", description="how t is drawn: p(t) proportional to t^-1/2, or by the size of its loss so far"
     )
@@ -93,6 +98,7 @@ _PAPER_OPTIMISER: dict[str, Any] = {
     "schedule": "exponential",
     "decay_per_epoch": 0.99,
     "settle_share": 0.0,
+    "restrain_rare": False,
     "time_sampling": "importance",
     "evaluate_every": 1,
     "patience": None,

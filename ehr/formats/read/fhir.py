@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ehr.codes.icd import plain_icd
-from ehr.codes.systems import BY_FHIR, DECILE, LOCAL_URL
+from ehr.codes.systems import BY_FHIR, DECILE, DECILES
 from ehr.errors import DataError
+from ehr.formats.fhir_codes import code_of
+from ehr.formats.fhir_codes import text_of as _text
 from ehr.formats.read.columns import as_days
 from ehr.formats.read.json_lines import Numbered, first_object, read_objects
 from ehr.formats.read.protocol import Batch, Events, Patients, Reader, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
+from ehr.labs import UCUM, LabUnit
 
 CODED = ("Condition", "Procedure", "MedicationRequest", "Observation")
 NO_FACTS = {"entered-in-error", "refuted", "not-done"}
@@ -64,13 +66,26 @@ class FhirReader(Reader):
         facts = [(line, resource) for line, resource in coded if not _is_no_fact(resource)]
         if not facts:
             return
-        names = [_code_of(resource) for _, resource in facts]
+        codings = [_coding_of(resource) for _, resource in facts]
+        codes = [_code_of(resource, coding) for (_, resource), coding in zip(facts, codings, strict=True)]
+        names = _texts([_text(coding.get("display")) for coding in codings])
         patient = _texts([_reference(resource.get("subject")) for _, resource in facts])
         visit = _texts([_reference(resource.get("encounter")) for _, resource in facts])
         values = pa.array([_value_of(resource) for _, resource in facts], pa.float64())
         days = as_days(_texts([_day_of(resource) for _, resource in facts])) if self.unit == "patient" else None
         record = visit if self.unit == "visit" else patient
-        yield Events(file, _lines(facts), record, _texts(names), None, patient, values, days)
+        units = _texts([self._unit_of(resource) for _, resource in facts])
+        more = {"value_unit": units, "name": names}
+        yield Events(file, _lines(facts), record, _texts(codes), None, patient, values, days, **more)
+
+    def _unit_of(self, resource: Resource) -> str | None:
+        """The name of a quantity's unit: its code in UCUM, which is less free than what people read."""
+        quantity = _dict(resource.get("valueQuantity"))
+        text, code, system = (_text(quantity.get(name)) or "" for name in ("unit", "code", "system"))
+        name = (code if system == UCUM and code else text or code).strip()
+        if name and (code or system):
+            self.lab_units.add(name, LabUnit((text or code).strip(), code, system))
+        return name or None
 
 
 def _unbundled(numbered: Numbered) -> Numbered:
@@ -97,30 +112,22 @@ def _patients(file: str, patients: Numbered) -> Iterator[Batch]:
         yield Patients(file, _lines(patients), _texts([_text(r.get("id")) for _, r in patients]), _texts(sexes), birth)
 
 
-def _code_of(resource: Resource) -> str | None:
-    """SYSTEM:CODE of a resource, with its decile if our writer gave it one."""
+def _coding_of(resource: Resource) -> Resource:
+    """The first coding of a known system, else the first; empty if there is none."""
     concept = resource.get("code") or resource.get("medicationCodeableConcept")
     concept = concept or _dict(resource.get("medication")).get("concept")
     codings = _dict(concept).get("coding")
-    usable = [_dict(c) for c in (codings if isinstance(codings, list) else []) if _text(_dict(c).get("code"))]
-    if not usable:
+    usable = [_dict(c) for c in (codings if isinstance(codings, list) else []) if code_of(_dict(c))]
+    return next((coding for coding in usable if coding.get("system") in BY_FHIR), usable[0] if usable else {})
+
+
+def _code_of(resource: Resource, chosen: Resource) -> str | None:
+    """SYSTEM:CODE of a resource, with its decile if our writer gave it one."""
+    if not chosen:
         return None
-    chosen = next((coding for coding in usable if coding.get("system") in BY_FHIR), usable[0])
-    system, code = _system_of(str(chosen.get("system") or "")), str(chosen["code"]).strip()
-    if system.startswith("ICD"):
-        code = plain_icd(code)
     value = _text(resource.get("valueString")) or ""
-    if value.startswith("D") and value[1:].isdecimal() and resource.get("resourceType") == "Observation":
-        code = f"{code}{DECILE}{value[1:]}"
-    return f"{system}:{code}" if system else code
-
-
-def _system_of(url: str) -> str:
-    if url in BY_FHIR:
-        return BY_FHIR[url]
-    if url.startswith(LOCAL_URL):
-        return url.removeprefix(LOCAL_URL)
-    return url.rstrip("/").replace(":", "/").rsplit("/", 1)[-1]
+    is_decile = value in DECILES and resource.get("resourceType") == "Observation"
+    return f"{code_of(chosen)}{DECILE}{value[1:]}" if is_decile else code_of(chosen)
 
 
 def _is_no_fact(resource: Resource) -> bool:
@@ -131,7 +138,10 @@ def _is_no_fact(resource: Resource) -> bool:
 
 def _value_of(resource: Resource) -> float | None:
     value = _dict(resource.get("valueQuantity")).get("value")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:  # JSON has whole numbers of any length
+        return None
 
 
 def _day_of(resource: Resource) -> str | None:
@@ -149,10 +159,6 @@ def _reference(value: Any) -> str | None:
 
 def _dict(value: Any) -> Resource:
     return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _texts(values: Sequence[str | None]) -> pa.StringArray:

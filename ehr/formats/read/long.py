@@ -1,7 +1,7 @@
 """long: a row per code, in CSV, TSV, Parquet or NDJSON (plain, gzip, zstd).
 
-Columns: record_id, code, and optionally vocabulary, patient_id, time, value. A value makes the code a lab. Times are
-read past: records are sets.
+Columns: record_id, code, and optionally vocabulary, patient_id, time, value, unit, and the code's name (or description,
+or display). A value makes the code a lab. Times are read past: records are sets.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,12 @@ from ehr.formats.read.json_lines import first_object, read_objects
 from ehr.formats.read.protocol import Batch, Events, Reader, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
-from ehr.formats.read.tables import Rows, read_rows
+from ehr.formats.read.tables import NAME, Rows, read_rows
 from ehr.formats.spreadsheet import as_meant
 
-REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value")
-READ = ("record_id", "code", "vocabulary", "patient_id", "value")
+REQUIRED, OPTIONAL = ("record_id", "code"), ("vocabulary", "patient_id", "time", "value", "unit", "name")
+READ = ("record_id", "code", "vocabulary", "patient_id", "value", "unit")
+NAMES = ("name", "description", "display")  # what a code is called; the first that is there counts
 
 
 class LongReader(Reader):
@@ -55,6 +56,8 @@ class LongReader(Reader):
                 f" {', '.join(REQUIRED)} and may name {', '.join(OPTIONAL)}"
             )
         chosen = {name: name for name in READ if name in there}
+        if (called := next((name for name in NAMES if there.count(name) == 1), None)) is not None:
+            chosen[NAME] = called
         return chosen | ({"record_id": "patient_id"} if self.unit == "patient" else {})
 
     def _events(self, rows: Rows, rejects: Rejects) -> Events:
@@ -66,8 +69,9 @@ class LongReader(Reader):
             rows, value = rows.where(~wrong), value.filter(pa.array(~wrong))
         record, code, patient = rows.columns["record_id"], rows.columns["code"], rows.columns.get("patient_id")
         system = rows.columns.get("vocabulary", self.options.default_vocabulary)
-        was_number = "code" in rows.numbers
-        return Events(rows.file, rows.lines, record, code, system, patient, value, code_was_number=was_number)
+        more: dict[str, Any] = {"code_was_number": "code" in rows.numbers, "value_unit": rows.columns.get("unit")}
+        more["name"] = rows.columns.get(NAME)
+        return Events(rows.file, rows.lines, record, code, system, patient, value, **more)
 
     def _of_objects(self, file: str, numbered: list[tuple[int, dict[str, Any]]], rejects: Rejects) -> Iterator[Batch]:
         """Objects with one code each, or with the list `codes` of a whole record, which may be empty."""
@@ -75,13 +79,14 @@ class LongReader(Reader):
         for line, found in numbered:
             if isinstance(codes := found.get("codes"), list):
                 whole.append((line, found.get("record_id")))
-                flat += [(line, found | {"code": code}) for code in codes]
+                flat += [(line, {**found, **one}) for one in _each(codes, found.get("names"))]
             else:
-                flat.append((line, found))
+                name = next((found[name] for name in NAMES if name in found), None)
+                flat.append((line, found if name is None else {**found, NAME: name}))
         if whole and self.unit == "visit":
             lines = np.array([line for line, _ in whole], dtype=np.int64)
             yield Visits(file, lines, pa.array([_text(who) for _, who in whole], pa.string()), counts=True)
-        roles = [role for role in READ if any(role in found for _, found in flat)]
+        roles = [role for role in (*READ, NAME) if any(role in found for _, found in flat)]
         columns = {role: pa.array([_text(found.get(role)) for _, found in flat], pa.string()) for role in roles}
         lines = np.array([line for line, _ in flat], dtype=np.int64)
         numbers = {"code"} if any(isinstance(found.get("code"), int) for _, found in flat) else set()
@@ -99,8 +104,16 @@ def _is_long(file: SourceFile) -> bool:
 
 
 def _as_meant(rows: Rows) -> Rows:
-    codes = {role: as_meant(rows.columns[role]) for role in ("code", "vocabulary") if role in rows.columns}
+    texts = ("code", "vocabulary", "unit", NAME)
+    codes = {role: as_meant(rows.columns[role]) for role in texts if role in rows.columns}
     return replace(rows, columns={**rows.columns, **codes})
+
+
+def _each(codes: list[Any], names: Any) -> list[dict[str, Any]]:
+    """The codes of a record one by one, with their names if there are as many."""
+    if not isinstance(names, list) or len(names) != len(codes):
+        return [{"code": code} for code in codes]
+    return [{"code": code, NAME: name} for code, name in zip(codes, names, strict=True)]
 
 
 def _text(value: Any) -> str | None:

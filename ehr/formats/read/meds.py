@@ -1,10 +1,12 @@
-"""meds: Parquet shards of the Medical Event Data Standard 0.4 (subject_id, time, code, numeric_value).
+"""meds: Parquet shards of the Medical Event Data Standard 0.4 (subject_id, time, code, numeric_value; unit, which is no
+column of the standard, is read where it is there).
 
 A record is a subject. `SYSTEM//CODE` and `SYSTEM/CODE` become SYSTEM:CODE. MEDS_BIRTH and GENDER//F are what is known
-of the subject, not codes. The codes' metadata is recognised and not needed.
+of the subject, not codes. The codes' metadata has their names.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,11 +16,13 @@ from ehr.formats.read.columns import as_days, as_numbers, stripped
 from ehr.formats.read.protocol import Batch, Events, Patients, Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
-from ehr.formats.read.tables import Rows, read_rows
+from ehr.formats.read.tables import NAME, Rows, read_rows
 
 BIRTH = "MEDS_BIRTH"
 SEX_PATTERN = r"^GENDER/{1,2}(F|M|FEMALE|MALE)$"
 DATA = {"subject_id", "time", "code"}
+PEOPLE = {"subject_id", "patient_id", "record_id"}
+OPTIONAL = {"value": "numeric_value", "unit": "unit", NAME: "description"}
 
 
 class MedsReader(Reader):
@@ -35,10 +39,13 @@ class MedsReader(Reader):
         shards = [file for file in self.files if _is_shard(file)]
         if not shards:
             raise DataError("no file of the upload is a MEDS shard: Parquet with subject_id, time and code")
+        for file in filter(_is_metadata, self.files):
+            if "description" in file.plain_columns:
+                for rows in read_rows(file, {"code": "code", NAME: "description"}, Rejects()):
+                    self.remember_names(_as_ours(stripped(rows.columns["code"])), rows.columns[NAME])
         for file in shards:
             wanted = {"patient": "subject_id", "time": "time", "code": "code"}
-            if "numeric_value" in file.plain_columns:
-                wanted["value"] = "numeric_value"
+            wanted |= {role: name for role, name in OPTIONAL.items() if name in file.plain_columns}
             for rows in read_rows(file, wanted, rejects):
                 yield from self._of_rows(rows)
 
@@ -51,11 +58,14 @@ class MedsReader(Reader):
             yield _patients_of(rows, code, birth, sex)
         keep = pc.invert(about)
         mask = keep.to_numpy(zero_copy_only=False)
-        name = pc.replace_substring_regex(code.filter(keep), r"^([^:/]+)//?", r"\1:")
+        called = rows.columns[NAME].filter(keep) if NAME in rows.columns else None
         value = as_numbers(rows.columns["value"].filter(keep)) if "value" in rows.columns else None
         subject = rows.columns["patient"].filter(keep)
         day = as_days(rows.columns["time"].filter(keep))
-        yield Events(rows.file, rows.lines[mask], subject, name, None, subject, value, day)
+        code = _as_ours(code.filter(keep))
+        unit = rows.columns["unit"].filter(keep) if "unit" in rows.columns else None
+        more: dict[str, Any] = {"value_unit": unit, "name": called}
+        yield Events(rows.file, rows.lines[mask], subject, code, None, subject, value, day, **more)
 
 
 def _patients_of(rows: Rows, code: pa.StringArray, birth: pa.BooleanArray, sex: pa.BooleanArray) -> Patients:
@@ -70,9 +80,15 @@ def _patients_of(rows: Rows, code: pa.StringArray, birth: pa.BooleanArray, sex: 
     )
 
 
+def _as_ours(code: pa.StringArray) -> pa.StringArray:
+    return pc.replace_substring_regex(code, r"^([^:/]+)//?", r"\1:")
+
+
 def _is_shard(file: SourceFile) -> bool:
     return file.kind == "parquet" and set(file.plain_columns) >= DATA
 
 
 def _is_metadata(file: SourceFile) -> bool:
-    return file.kind == "parquet" and "code" in file.plain_columns and "parent_codes" in file.plain_columns
+    """A table of codes and of nobody."""
+    names = set(file.plain_columns) if file.kind == "parquet" else set()
+    return "code" in names and ("parent_codes" in names or file.stem == "codes") and not names & PEOPLE

@@ -10,10 +10,17 @@ from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.protocol import Batch, Events, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
-from ehr.formats.read.tables import Rows, read_rows
+from ehr.formats.read.tables import NAME, Rows, read_rows
 
-LABS = "labevents"
+LABS, LAB = "labevents", "MIMICLAB"
+ITEM = {"code": ("itemid",)}
+MEASURED = {"text": ("value",), "value_unit": ("valueuom",)}
 WHO = {"visit": ("hadm_id",), "patient": ("subject_id",)}
+
+
+def is_dictionary(table: Table) -> bool:
+    """Whether a table lists codes, and no patients."""
+    return table.name.startswith("d_")
 
 
 class Mimic(TablesReader):
@@ -21,17 +28,25 @@ class Mimic(TablesReader):
     _loinc: pa.Table
 
     def prepare(self, found: Sequence[tuple[Table, SourceFile]]) -> None:
-        """LOINC codes of lab items: a few thousand rows."""
+        """Names of codes, and LOINC codes of lab items: thousands of rows."""
         items: dict[str, str] = {}
         for table, file in found:
             columns = table.columns(file)
-            if table.name == "d_labitems" and "loinc" in columns:
-                for rows in read_rows(file, columns, Rejects()):
-                    named = zip(*(stripped(rows.columns[role]).to_pylist() for role in ("item", "loinc")), strict=True)
+            for rows in read_rows(file, columns, Rejects()) if is_dictionary(table) else ():
+                if "loinc" in columns:
+                    named = zip(*(stripped(rows.columns[role]).to_pylist() for role in ("code", "loinc")), strict=True)
                     items |= {item: loinc for item, loinc in named if item and loinc}
+                if NAME in columns:
+                    self._take_names(table, rows)
         self._loinc = pa.table(
             {"item": pa.array(list(items), pa.string()), "loinc": pa.array(list(items.values()), pa.string())}
         )
+
+    def _take_names(self, table: Table, rows: Rows) -> None:
+        name = rows.columns[NAME]
+        self.remember_names(without_dots(rows.columns["code"]), name, self.system_of(table, rows))
+        if "loinc" in rows.columns:
+            self.remember_names(rows.columns["loinc"], name, "LOINC")
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table.name == "patients":
@@ -42,7 +57,7 @@ class Mimic(TablesReader):
             yield from self.events_of(table, rows, rejects)
 
     def wants(self, table: Table) -> bool:
-        return super().wants(table) and table.name != "d_labitems"
+        return super().wants(table) and not is_dictionary(table)
 
     def patients_of(self, rows: Rows) -> Patients:
         return Patients(
@@ -59,8 +74,8 @@ class Mimic(TablesReader):
             rows = rows.where(~none)
         record, patient = self.who(rows)
         code, system = without_dots(rows.columns["code"]), self.system_of(table, rows)
-        was_number = "code" in rows.numbers
-        yield Events(rows.file, rows.lines, record, code, system, patient, code_was_number=was_number)
+        was_number, name = "code" in rows.numbers, rows.columns.get(NAME)
+        yield Events(rows.file, rows.lines, record, code, system, patient, code_was_number=was_number, name=name)
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
         return table.system
@@ -71,6 +86,7 @@ class Mimic(TablesReader):
         item = stripped(rows.columns["code"])
         loinc = self._loinc["loinc"].take(pc.index_in(item, self._loinc["item"])).combine_chunks()
         code, value = with_value_or_decile(pc.coalesce(loinc, item), rows.columns["value"], rows.columns.get("text"))
-        system = pc.if_else(pc.is_valid(loinc), "LOINC", "MIMICLAB")
+        system = pc.if_else(pc.is_valid(loinc), "LOINC", LAB)
         record, patient = self.who(rows)
-        return Events(rows.file, rows.lines, record, code, system, patient, value)
+        measured = {"value": value, "value_unit": rows.columns.get("value_unit")}
+        return Events(rows.file, rows.lines, record, code, system, patient, **measured)

@@ -1,11 +1,15 @@
-"""mimic-iii: DIAGNOSES_ICD, PROCEDURES_ICD, CPTEVENTS, PRESCRIPTIONS, LABEVENTS with D_LABITEMS, PATIENTS, ADMISSIONS.
+"""mimic-iii: DIAGNOSES_ICD, PROCEDURES_ICD, CPTEVENTS, PRESCRIPTIONS, LABEVENTS with D_LABITEMS, PATIENTS, ADMISSIONS;
+D_ICD_DIAGNOSES and D_ICD_PROCEDURES for names.
 
 One record per HADM_ID or per SUBJECT_ID. Drugs are told by NDC; a row whose NDC is 0 names none.
 """
 
 from ehr.formats.read.event_tables import Table
-from ehr.formats.read.mimic import WHO, Mimic
+from ehr.formats.read.mimic import ITEM, LAB, MEASURED, WHO, Mimic
+from ehr.formats.read.tables import NAME
 
+ICD = {"code": ("icd9_code",)}
+TITLE = {NAME: ("long_title", "short_title")}
 OWN = ("row_id",)  # every table of MIMIC-III has it, none of MIMIC-IV
 
 
@@ -14,10 +18,12 @@ class MimicIII(Mimic):
     tables = (
         Table("patients", {"patient": ("subject_id",), "sex": ("gender",), "birth": ("dob",)}, marks=OWN, events=False),
         Table("admissions", {**WHO, "time": ("admittime",)}, marks=OWN, events=False),
-        Table("d_labitems", {"item": ("itemid",), "loinc": ("loinc_code",)}, marks=OWN, events=False),
+        Table("d_labitems", ITEM, {"loinc": ("loinc_code",), NAME: ("label",)}, marks=OWN, events=False, system=LAB),
+        Table("d_icd_diagnoses", ICD, TITLE, marks=OWN, events=False, system="ICD9DX"),
+        Table("d_icd_procedures", ICD, TITLE, marks=OWN, events=False, system="ICD9PX"),
         Table("diagnoses_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN, system="ICD9DX"),
         Table("procedures_icd", {**WHO, "code": ("icd9_code",)}, marks=OWN, system="ICD9PX"),
-        Table("cptevents", {**WHO, "code": ("cpt_cd",)}, marks=OWN, system="CPT"),
-        Table("prescriptions", {**WHO, "code": ("ndc",)}, marks=OWN, system="NDC"),
-        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, {"text": ("value",)}, marks=OWN),
+        Table("cptevents", {**WHO, "code": ("cpt_cd",)}, {NAME: ("description",)}, marks=OWN, system="CPT"),
+        Table("prescriptions", {**WHO, "code": ("ndc",)}, {NAME: ("drug",)}, marks=OWN, system="NDC"),
+        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, MEASURED, marks=OWN),
     )

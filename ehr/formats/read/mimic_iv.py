@@ -1,6 +1,7 @@
 """mimic-iv: hosp/diagnoses_icd, procedures_icd, hcpcsevents, prescriptions, labevents; patients, admissions.
 
 ICD versions 9 and 10 stand in one table: each row says which. A patient's year of birth is anchor_year - anchor_age.
+Names of codes come from d_icd_diagnoses, d_icd_procedures, d_hcpcs and d_labitems.
 """
 
 import pyarrow as pa
@@ -8,12 +9,18 @@ import pyarrow.compute as pc
 
 from ehr.formats.read.columns import as_days, as_numbers, stripped
 from ehr.formats.read.event_tables import Table
-from ehr.formats.read.mimic import WHO, Mimic
+from ehr.formats.read.mimic import ITEM, LAB, MEASURED, WHO, Mimic
 from ehr.formats.read.protocol import Patients
-from ehr.formats.read.tables import Rows
+from ehr.formats.read.tables import NAME, Rows
 
-ICD = {**WHO, "code": ("icd_code",), "version": ("icd_version",)}
-VERSIONS = {"diagnoses_icd": ("ICD9DX", "ICD10CM"), "procedures_icd": ("ICD9PX", "ICD10PCS")}
+D_ICD = {"code": ("icd_code",), "version": ("icd_version",)}
+ICD = {**WHO, **D_ICD}
+TITLE = {NAME: ("long_title",)}
+DIAGNOSES, PROCEDURES = ("ICD9DX", "ICD10CM"), ("ICD9PX", "ICD10PCS")
+VERSIONS = {
+    **dict.fromkeys(("diagnoses_icd", "d_icd_diagnoses"), DIAGNOSES),
+    **dict.fromkeys(("procedures_icd", "d_icd_procedures"), PROCEDURES),
+}
 
 
 class MimicIV(Mimic):
@@ -25,12 +32,15 @@ class MimicIV(Mimic):
             events=False,
         ),
         Table("admissions", {**WHO, "time": ("admittime",)}, events=False),
-        Table("d_labitems", {"item": ("itemid",)}, {"loinc": ("loinc_code",)}, events=False),
+        Table("d_labitems", ITEM, {"loinc": ("loinc_code",), NAME: ("label",)}, events=False, system=LAB),
+        Table("d_icd_diagnoses", D_ICD, TITLE, events=False),
+        Table("d_icd_procedures", D_ICD, TITLE, events=False),
+        Table("d_hcpcs", {"code": ("code",)}, {NAME: ("short_description",)}, events=False, system="HCPCS"),
         Table("diagnoses_icd", ICD),
         Table("procedures_icd", ICD),
-        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}, system="HCPCS"),
-        Table("prescriptions", {**WHO, "code": ("ndc",)}, system="NDC"),
-        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, {"text": ("value",)}),
+        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}, {NAME: ("short_description",)}, system="HCPCS"),
+        Table("prescriptions", {**WHO, "code": ("ndc",)}, {NAME: ("drug",)}, system="NDC"),
+        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, MEASURED),
     )
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:

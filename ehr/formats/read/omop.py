@@ -1,35 +1,46 @@
 """omop: condition_occurrence, procedure_occurrence, drug_exposure, measurement and observation of the OMOP CDM, with
 person, visit_occurrence and concept where they are there. One record per visit or per person.
 
-Codes are source values, in the system their source concept has in the concept table; or concept ids.
+Codes are source values, in the system their source concept has in the concept table, else by their shape; or concepts.
+What else the tables say of an event, a visit or a person (concepts, types, race) is numbered for the cohort that comes
+back.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ehr.errors import DataError
-from ehr.formats.concepts import CodeConcepts
+from ehr.formats.cdm import EVENT_TABLES, Period, Person, Row, Visit, concept_ids
+from ehr.formats.concepts import CodeConcepts, Concept
 from ehr.formats.read.columns import as_days, as_numbers, stripped, with_value_or_decile, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
-from ehr.formats.read.omop_concepts import ConceptTable
-from ehr.formats.read.protocol import Batch, Events, Patients, Visits
+from ehr.formats.read.omop_concepts import ConceptTable, as_ids
+from ehr.formats.read.omop_rows import Ways
+from ehr.formats.read.omop_systems import SystemsByShape
+from ehr.formats.read.omop_units import MEASURED, units_of
+from ehr.formats.read.protocol import Batch, Events, Kinds, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import Rows, read_rows
 
 # gender_concept_id -> sex
 SEXES = {"8507": "M", "8532": "F"}
+PERSON = tuple(field.name for field in fields(Person))
+# field of a Row -> role of a column
+IDS = {"standard": "concept", "source": "source", "type": "type"}
 WHO = {"patient": ("person_id",)}
 VISIT = {"visit": ("visit_occurrence_id",)}
 
 
 def _events(name: str, prefix: str, time: str, **more: tuple[str, ...]) -> Table:
     code = f"{prefix}_source_value"
-    takes = {"concept": (f"{prefix}_concept_id",), "source": (f"{prefix}_source_concept_id",), "time": (time,)}
+    ids = {"concept": prefix, "source": f"{prefix}_source", "type": f"{prefix}_type"}
+    takes = {"time": (time,)} | {role: (f"{name}_concept_id",) for role, name in ids.items()}
     return Table(name, {**WHO, "code": (code,)}, {**VISIT, **takes, **more}, distinctive=(code, "person_id"))
 
 
@@ -45,6 +56,12 @@ class Omop(TablesReader):
                 "sex_text": ("gender_source_value",),
                 "month": ("month_of_birth",),
                 "day": ("day_of_birth",),
+                "race": ("race_concept_id",),
+                "race_source": ("race_source_concept_id",),
+                "race_source_value": ("race_source_value",),
+                "ethnicity": ("ethnicity_concept_id",),
+                "ethnicity_source": ("ethnicity_source_concept_id",),
+                "ethnicity_source_value": ("ethnicity_source_value",),
             },
             distinctive=("year_of_birth",),
             events=False,
@@ -52,96 +69,170 @@ class Omop(TablesReader):
         Table(
             "visit_occurrence",
             {**WHO, **VISIT, "time": ("visit_start_date",)},
+            {
+                "concept": ("visit_concept_id",),
+                "type": ("visit_type_concept_id",),
+                "source": ("visit_source_concept_id",),
+            },
             distinctive=("visit_start_date", "visit_occurrence_id"),
+            events=False,
+        ),
+        Table(
+            "observation_period",
+            {**WHO, "type": ("period_type_concept_id",)},
+            distinctive=("period_type_concept_id",),
             events=False,
         ),
         Table(
             "concept",
             {"id": ("concept_id",), "vocabulary": ("vocabulary_id",), "code": ("concept_code",)},
+            {
+                "name": ("concept_name",),
+                "domain": ("domain_id",),
+                "class": ("concept_class_id",),
+                "standard": ("standard_concept",),
+            },
             distinctive=("concept_id", "vocabulary_id", "concept_code"),
             events=False,
         ),
         _events("condition_occurrence", "condition", "condition_start_date"),
         _events("procedure_occurrence", "procedure", "procedure_date"),
         _events("drug_exposure", "drug", "drug_exposure_start_date"),
-        _events(
-            "measurement", "measurement", "measurement_date", value=("value_as_number",), text=("value_source_value",)
-        ),
+        _events("measurement", "measurement", "measurement_date", **MEASURED),
         _events("observation", "observation", "observation_date"),
     )
+
+    def batches(self, rejects: Rejects) -> Iterator[Batch]:
+        self._rows, self._people, self._visits, self._periods = Ways(Row), Ways(Person), Ways(Visit), Ways(Period)
+        self._shapes = SystemsByShape()
+        yield from super().batches(rejects)
+        self.ways = self._rows.found
+        self.kinds = {"people": self._people.found, "visits": self._visits.found, "periods": self._periods.found}
+        self._describe()
 
     def prepare(self, found: Sequence[tuple[Table, SourceFile]]) -> None:
         files = {table.name: (table, file) for table, file in found}
         self._table = ConceptTable()
-        if "concept" in files:
-            table, file = files["concept"]
-            self._table = ConceptTable.read(read_rows(file, table.columns(file), Rejects()))
+        self._concept_file = files.get("concept")
+        if self._concept_file is not None:
+            table, file = self._concept_file
+            needed = {role: name for role, name in table.columns(file).items() if role in table.needs}
+            self._table = ConceptTable.read(read_rows(file, needed, Rejects()))
         # an age needs a birth and a day; the visits' days will do where they are there
         self._wants_days = self.options.demographics and "person" in files
         self._days_of_events = self._wants_days and "visit_occurrence" not in files
 
     def wants(self, table: Table) -> bool:
-        return table.events or (self._wants_days and table.name != "concept")
+        return table.name != "concept"
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
+        columns = rows.columns
         if table.events:
             yield self._events_of(table, rows, rejects)
         elif table.name == "person":
-            yield _patients_of(rows)
+            said = {role: columns[role] for role in PERSON if role in columns}
+            yield Kinds("people", columns["patient"], self._people.of_rows(len(rows), said))
+            if self.options.demographics:
+                yield _patients_of(rows)
+        elif table.name == "observation_period":
+            yield Kinds("periods", columns["patient"], self._periods.of_rows(len(rows), {"type": columns["type"]}))
         else:
-            yield Visits(rows.file, rows.lines, *self.who(rows), as_days(rows.columns["time"]))
+            said = {role: columns[role] for role in ("concept", "type", "source") if role in columns}
+            yield Kinds("visits", columns[self.unit], self._visits.of_rows(len(rows), said))
+            if self._wants_days:
+                yield Visits(rows.file, rows.lines, *self.who(rows), as_days(columns["time"]))
 
     def _events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Events:
         if self.unit not in rows.columns:
             raise DataError(f"{table.name} has no column visit_occurrence_id; read it with unit=patient")
-        if self.options.codes_from == "concept":
-            rows, code, system = self._by_concept(table, rows, rejects)
-        else:
-            code, system = self._by_source(table, rows)
+        by_concept = self.options.codes_from == "concept"
+        rows = self._with_concept(table, rows, rejects) if by_concept else rows
+        ids = {field: rows.columns[role] for field, role in IDS.items() if role in rows.columns}
+        code, system = self._by_source(table, rows)
+        if by_concept:
+            ids["source_code"] = pc.binary_join_element_wise(system, code, ":")
+            code, system = self._by_concept(rows)
+        way = self._rows.of_rows(len(rows), ids, table=table.name)
+        self._remember(code, system, rows)
         value = None
         if "value" in rows.columns:
             code, value = with_value_or_decile(code, rows.columns["value"], rows.columns.get("text"))
         day = as_days(rows.columns["time"]) if self._days_of_events and "time" in rows.columns else None
         record, patient = self.who(rows)
-        was_number = "code" in rows.numbers and self.options.codes_from == "source"
-        return Events(rows.file, rows.lines, record, code, system, patient, value, day, was_number)
+        was_number = "code" in rows.numbers and not by_concept
+        unit = None if value is None else units_of(rows, self._table, self.lab_units)
+        return Events(rows.file, rows.lines, record, code, system, patient, value, day, was_number, way, unit)
 
-    def _by_source(self, table: Table, rows: Rows) -> tuple[pa.StringArray, pa.StringArray | str]:
+    def _by_source(self, table: Table, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
+        """Source values and their systems."""
         code = stripped(rows.columns["code"])
-        fallback = table.name.split("_")[0].upper()
-        if table.name == "condition_occurrence" and self.options.default_vocabulary is not None:
-            fallback = self.options.default_vocabulary
-        if len(self._table) == 0 or "source" not in rows.columns:
-            return without_dots(code) if fallback.startswith("ICD") else code, fallback
-        at = self._table.positions(rows.columns["source"])
-        system = self._table.systems(at, fallback)
-        code = pc.if_else(pc.starts_with(system, "ICD"), without_dots(code), code)
-        self._remember(code, system, at, rows)
-        return code, system
+        domain = EVENT_TABLES[table.name]
+        ids = as_ids(rows.columns["source"]) if "source" in rows.columns else np.zeros(len(rows), dtype=np.int64)
+        at = self._table.positions(ids)
+        if domain == "condition" and self.options.default_vocabulary is not None:
+            system = self._table.systems(at, self.options.default_vocabulary)
+        elif "code" in rows.numbers:  # whose zeros are lost: no system would know them
+            system = self._table.systems(at, domain.upper())
+        else:
+            unknown = pa.array(at < 0)
+            day = rows.columns["time"].filter(unknown) if "time" in rows.columns else None
+            shaped = self._shapes.of(domain, code.filter(unknown), ids[at < 0], day, domain.upper())
+            system = pc.replace_with_mask(self._table.systems(at, domain.upper()), unknown, shaped)
+        return pc.if_else(pc.starts_with(system, "ICD"), without_dots(code), code), system
 
-    def _by_concept(
-        self, table: Table, rows: Rows, rejects: Rejects
-    ) -> tuple[Rows, pa.StringArray, pa.StringArray | str]:
+    def _with_concept(self, table: Table, rows: Rows, rejects: Rejects) -> Rows:
+        """Rows that have a standard concept."""
         if "concept" not in rows.columns:
             raise DataError(f"{table.name} has no column {table.takes['concept'][0]}; read it with codes_from=source")
         concept = stripped(rows.columns["concept"])
         none = pc.fill_null(pc.is_in(concept, pa.array(["", "0"])), True).to_numpy(zero_copy_only=False)
         rejects.add("no-concept", rows.lines[none], rows.file)
-        rows, concept = rows.where(~none), concept.filter(pa.array(~none))
-        at = self._table.positions(concept)
+        return rows.where(~none)
+
+    def _by_concept(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
+        concept = stripped(rows.columns["concept"])
+        at = self._table.positions(as_ids(concept))
         code = pc.if_else(pa.array(at >= 0), self._table.codes(at), concept)
         system = self._table.systems(at, "OMOP")
-        return rows, pc.if_else(pc.starts_with(system, "ICD"), without_dots(code), code), system
+        return pc.if_else(pc.starts_with(system, "ICD"), without_dots(code), code), system
 
-    def _remember(self, code: pa.StringArray, system: pa.StringArray, at: NDArray[np.int64], rows: Rows) -> None:
-        """The concepts of codes, for the cohort that comes back."""
-        standard = self._table.positions(rows.columns["concept"]) if "concept" in rows.columns else np.full(len(at), -1)
-        seen = pa.table({"code": code, "system": system, "at": at, "standard": standard})
-        seen = seen.filter(pc.or_(pc.greater_equal(seen["at"], 0), pc.greater_equal(seen["standard"], 0)))
+    def _remember(self, code: pa.StringArray, system: pa.StringArray, rows: Rows) -> None:
+        """The concepts of codes, as far as the concept table has them."""
+        if len(self._table) == 0:
+            return
+        nowhere = np.full(len(rows), -1)
+        source, standard = (
+            self._table.positions(as_ids(rows.columns[role])) if role in rows.columns else nowhere
+            for role in ("source", "concept")
+        )
+        if self.options.codes_from == "concept":
+            source = nowhere  # a concept has many
+        seen = pa.table({"code": code, "system": system, "source": source, "standard": standard})
+        seen = seen.filter(pc.or_(pc.greater_equal(seen["source"], 0), pc.greater_equal(seen["standard"], 0)))
         for row in seen.group_by(list(seen.column_names)).aggregate([]).to_pylist():
             name = f"{row['system']}:{row['code']}"
             if name not in self.concepts:
-                self.concepts[name] = CodeConcepts(self._table.concept(row["at"]), self._table.concept(row["standard"]))
+                known = (self._table.concept(row[role]) for role in ("source", "standard"))
+                self.concepts[name] = CodeConcepts(*known)
+
+    def _describe(self) -> None:
+        """Put names and the like to the concepts that were met."""
+        if self._concept_file is None:
+            return
+        table, file = self._concept_file
+        again = replace(file)  # what was counted against the upload's limit is not counted twice
+        every = chain(self.ways, *self.kinds.values())
+        met = {number for each in every for number in concept_ids(each)} | self.lab_units.concept_ids()
+        rows = read_rows(again, table.columns(file), Rejects())
+        self.described = {each.concept_id: each for each in self._table.described(met, rows)}
+
+        self.lab_units.names = {number: each.name for number, each in self.described.items() if each.name}
+
+        def better(concept: Concept | None) -> Concept | None:
+            return None if concept is None else self.described.get(concept.concept_id, concept)
+
+        for code, known in self.concepts.items():
+            self.concepts[code] = CodeConcepts(better(known.source), better(known.standard))
 
 
 def _patients_of(rows: Rows) -> Patients:

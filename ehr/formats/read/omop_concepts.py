@@ -1,10 +1,13 @@
 """An OMOP concept table in memory: sorted ids, a small number for each vocabulary, and the codes as one Arrow array.
 
-Six million concepts take about 200 MB.
+Six million concepts take about 200 MB. Their names would take more than that, so only the concepts that were met are
+described, in a second look at the table.
 """
 
-from collections.abc import Iterable
-from typing import Self
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +15,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.systems import BY_OMOP
-from ehr.formats.concepts import Concept
+from ehr.formats.concepts import UNDEFINED, Concept
 from ehr.formats.read.columns import stripped
 from ehr.formats.read.tables import Rows
 
 Ints = NDArray[np.int64]
+LONGEST_TEXT = 255  # of the CDM's own columns
+_ID = re.compile(r"-?[0-9]{1,18}")
+# role of a column of the table -> field of a Concept
+DESCRIBED = {"name": "name", "domain": "domain_id", "class": "concept_class_id", "standard": "standard_concept"}
 
 
 class ConceptTable:
@@ -35,7 +42,7 @@ class ConceptTable:
         numbers: dict[str, int] = {}
         ids, vocabularies, codes = [], [], []
         for rows in batches:
-            number = _as_ids(rows.columns["id"])
+            number = as_ids(rows.columns["id"])
             named = pc.dictionary_encode(pc.fill_null(stripped(rows.columns["vocabulary"]), ""))
             to_number = np.array(
                 [numbers.setdefault(name, len(numbers)) for name in named.dictionary.to_pylist()], dtype=np.int32
@@ -51,9 +58,8 @@ class ConceptTable:
             table._names = list(numbers)
         return table
 
-    def positions(self, concept_ids: pa.StringArray) -> Ints:
+    def positions(self, wanted: Ints) -> Ints:
         """Where each id stands in the table; -1 if it does not. Id 0 stands for no concept."""
-        wanted = _as_ids(concept_ids)
         if len(self) == 0:
             return np.full(len(wanted), -1)
         at = np.minimum(np.searchsorted(self._ids, wanted), len(self) - 1)
@@ -74,10 +80,33 @@ class ConceptTable:
             return None
         return Concept(int(self._ids[at]), self._names[self._vocabulary[at]], self._codes[at].as_py() or "")
 
+    def described(self, ids: Iterable[int], batches: Iterable[Rows]) -> Iterator[Concept]:
+        """The concepts that the table has, with all it says of them; `batches` are its rows once more."""
+        ids = np.array(sorted(ids), dtype=np.int64)
+        at = self.positions(ids).tolist()
+        wanted = {concept.concept_id: concept for each in at if (concept := self.concept(each)) is not None}
+        for rows in batches:
+            met = rows.where(np.isin(as_ids(rows.columns["id"]), list(wanted)))
+            texts = {
+                role: pc.fill_null(stripped(met.columns[role]), "").to_pylist()
+                for role in DESCRIBED
+                if role in met.columns
+            }
+            for at, number in enumerate(as_ids(met.columns["id"]).tolist()):
+                concept = wanted[number]
+                said: dict[str, Any] = {DESCRIBED[role]: column[at][:LONGEST_TEXT] for role, column in texts.items()}
+                nothing = ("", concept.concept_code, UNDEFINED)  # what must be filled in where nothing is known
+                yield replace(concept, **{key: text for key, text in said.items() if text not in nothing})
 
-def _as_ids(column: pa.StringArray) -> Ints:
+
+def as_id(text: str) -> int:
+    """As `as_ids` reads it."""
+    return int(text) if _ID.fullmatch(text) else 0
+
+
+def as_ids(column: pa.StringArray) -> Ints:
     """Ids as 64-bit numbers; 0 where they are none. Doubles would lose the last digits."""
     text = stripped(column)
-    usable = pc.match_substring_regex(text, r"^-?\d{1,18}$")
+    usable = pc.match_substring_regex(text, f"^{_ID.pattern}$")
     ids: Ints = pc.fill_null(pc.if_else(usable, text, "0"), "0").cast(pa.int64()).to_numpy()
     return ids

@@ -4,21 +4,25 @@ Readers never hold a whole table: they give bounded batches, and whoever takes t
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.errors import RequestError
-from ehr.formats.concepts import CodeConcepts
+from ehr.formats.cdm import Kind, Row
+from ehr.formats.concepts import CodeConcepts, Concept
+from ehr.formats.read.lab_units import LabUnits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 
 Lines = NDArray[np.int64]
 Unit = Literal["visit", "patient"]
+KindName = Literal["people", "visits", "periods"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class Events:
     value: pa.DoubleArray | None = None
     day: pa.Date32Array | None = None
     code_was_number: bool = False
+    way: NDArray[np.int64] | None = None  # how each row stands in the upload's CDM: positions in the reader's `ways`
+    value_unit: pa.StringArray | None = None
+    name: pa.StringArray | None = None  # what the row calls its code
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,16 @@ class Patients:
     birth: pa.Date32Array
 
 
-Batch = Events | Visits | Patients
+@dataclass(frozen=True)
+class Kinds:
+    """Of which kind people, visits or observation periods are: positions in the reader's `kinds[of]`."""
+
+    of: KindName
+    whose: pa.StringArray  # ids of records for visits, of patients for the others
+    kind: NDArray[np.int64]
+
+
+Batch = Events | Visits | Patients | Kinds
 
 
 class Reader(ABC):
@@ -85,7 +101,23 @@ class Reader(ABC):
         self.unit: Unit = self.units[0] if options.unit == "auto" else options.unit
         if self.unit not in self.units:
             raise RequestError(f"the format {self.name} has records by {' or '.join(self.units)} only")
-        self.concepts: dict[str, CodeConcepts] = {}  # filled while reading, where the upload has a concept table
+        # filled while reading, where the upload is a CDM
+        self.concepts: dict[str, CodeConcepts] = {}  # of codes, where there is a concept table
+        self.ways: list[Row] = []
+        self.kinds: Mapping[KindName, Sequence[Kind]] = {}
+        self.described: dict[int, Concept] = {}  # by id: all that were met and are in the concept table
+        self.lab_units = LabUnits()  # by their name in `value_unit`, where the upload tells more of them
+        self.names: dict[str, str] = {}  # of codes, filled while reading, where the upload has a table of them
+
+    def remember_names(
+        self, code: pa.StringArray, name: pa.StringArray, system: pa.StringArray | str | None = None
+    ) -> None:
+        """Keep the names that a table of codes gives them; the first of a code counts."""
+        code = pc.utf8_trim_whitespace(code)
+        codes = code if system is None else pc.binary_join_element_wise(system, code, ":")
+        for one, text in zip(codes.to_pylist(), name.to_pylist(), strict=True):
+            if one and text and text.strip():
+                self.names.setdefault(one, text)
 
     @classmethod
     @abstractmethod

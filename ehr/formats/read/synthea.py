@@ -9,7 +9,7 @@ from ehr.formats.read.columns import as_days, stripped
 from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.protocol import Batch, Events, Patients
 from ehr.formats.read.rejects import Rejects
-from ehr.formats.read.tables import Rows
+from ehr.formats.read.tables import NAME, Rows
 
 
 def _columns(prefix: str) -> dict[str, tuple[str, ...]]:
@@ -20,8 +20,11 @@ def _columns(prefix: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _time(prefix: str) -> dict[str, tuple[str, ...]]:
-    return {"time": ("start", "date", f"{prefix}_start_date", f"{prefix}_date", "start_date")}
+def _more(prefix: str) -> dict[str, tuple[str, ...]]:
+    return {
+        "time": ("start", "date", f"{prefix}_start_date", f"{prefix}_date", "start_date"),
+        NAME: ("description", f"{prefix}_description"),
+    }
 
 
 class Synthea(TablesReader):
@@ -32,9 +35,9 @@ class Synthea(TablesReader):
             {"patient": ("id", "pat_id"), "sex": ("gender",), "birth": ("birthdate", "birth_date")},
             events=False,
         ),
-        Table("conditions", _columns("cond"), _time("cond"), system="SNOMED"),
-        Table("procedures", _columns("proc"), _time("proc"), system="SNOMED"),
-        Table("medications", _columns("med"), _time("med"), system="RXNORM"),
+        Table("conditions", _columns("cond"), _more("cond"), system="SNOMED"),
+        Table("procedures", _columns("proc"), _more("proc"), system="SNOMED"),
+        Table("medications", _columns("med"), _more("med"), system="RXNORM"),
     )
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
@@ -44,4 +47,5 @@ class Synthea(TablesReader):
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
         record, code = rows.columns[self.unit], stripped(rows.columns["code"])
-        yield Events(rows.file, rows.lines, record, code, table.system, patient, day=day)
+        name = rows.columns.get(NAME)
+        yield Events(rows.file, rows.lines, record, code, table.system, patient, day=day, name=name)

@@ -24,7 +24,11 @@ CELLS_AT_A_TIME = 1 << 22
 # a row group is read whole: one that is larger than this would not fit into bounded memory
 LARGEST_ROW_GROUP = 2 << 30
 LONGEST_TEXTS = 256 << 20  # of a column in one batch
-NUMERIC = ("value",)  # roles in which decimal numbers lose nothing; so do those of wide tables, which are positions
+NAME = "name"  # role of what a row calls its code: a name that cannot be read is none, and its row is as good as others
+# roles in which decimal numbers lose nothing: values, and concept ids, which are short and which pandas makes decimal
+# as soon as one is missing; so do those of wide tables, which are positions
+CONCEPT_IDS = ("concept", "source", "type", "race", "race_source", "ethnicity", "ethnicity_source")
+NUMERIC = ("value", *CONCEPT_IDS)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,8 @@ def _decoded(label: str, lines: Lines, columns: Mapping[str, pa.BinaryArray], re
             texts[role] = column.cast(pa.string())
         except pa.ArrowInvalid:
             values = [_text_or_none(value) for value in column.to_pylist()]
-            good &= np.array([value is not None for value in values], dtype=bool)
+            if role != NAME:
+                good &= np.array([value is not None for value in values], dtype=bool)
             texts[role] = pa.array(values, pa.string())
     rejects.add("not-utf-8", lines[~good], label)
     return Rows(label, lines, texts).where(good)
@@ -170,9 +175,13 @@ def _refuse_bombs(file: SourceFile, metadata: pq.FileMetaData) -> None:
 
 
 def _as_text(role: str, column: pa.Array) -> pa.StringArray:
+    if role == NAME and not _is_text(column.type):
+        return pa.nulls(len(column), pa.string())
     if pa.types.is_dictionary(column.type):
         lengths = pc.binary_length(column.dictionary.cast(pa.string())).take(column.indices)
         if (pc.sum(lengths).as_py() or 0) > LONGEST_TEXTS:
+            if role == NAME:
+                return pa.nulls(len(column), pa.string())
             raise TooLargeError(f"a Parquet column holds more than {LONGEST_TEXTS:,} bytes in {len(column):,} rows")
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):
@@ -180,4 +189,13 @@ def _as_text(role: str, column: pa.Array) -> pa.StringArray:
     if pa.types.is_floating(column.type) and role not in NUMERIC and not role.isdecimal():
         # 250.0 for 250, or a 64-bit id without its last digits: what is lost cannot be guessed
         raise DataError("codes and ids must be text or whole numbers, not decimal numbers")
+    if pa.types.is_floating(column.type) and role in CONCEPT_IDS:
+        whole = pc.equal(pc.floor(column), column)  # null for what is missing, false for what is no number
+        column = pc.if_else(whole, column, None).cast(pa.int64(), safe=False)
     return column.cast(pa.string())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

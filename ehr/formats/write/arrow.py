@@ -1,20 +1,23 @@
-"""arrow: columns record_id and code as an Arrow IPC stream; the codes are one dictionary, sent once."""
+"""arrow: columns record_id and code (with numbers of labs also value and unit; name if wanted) as an Arrow IPC stream.
+
+Texts are dictionaries, each sent once."""
 
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ehr.formats.write.arrow_rows import SCHEMA, batch_of
+from ehr.formats.write.arrow_rows import block_batches, schema_of
+from ehr.formats.write.lab_values import LabValues
 from ehr.formats.write.protocol import CohortSource, Writer
 from ehr.formats.write.zips import Sink
 
 
 def write_arrow(cohort: CohortSource) -> Iterator[bytes]:
     """A dictionary that changed from batch to batch could not be read as a stream by every reader."""
-    sink = Sink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), SCHEMA) as writer:
-        for block in cohort.blocks():
-            writer.write_batch(batch_of(block, cohort.vocabulary))
+    sink, labs = Sink(), LabValues(cohort)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema_of(cohort, labs)) as writer:
+        for batch in block_batches(cohort, labs):
+            writer.write_batch(batch)
             yield sink.take()
     yield sink.take()
 

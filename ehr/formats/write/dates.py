@@ -12,9 +12,10 @@ SYNTHETIC_DATES = (
 )
 FIRST_DAY = np.datetime64("2020-01-01", "D")
 DAYS = 365
-# A band of ten years is entered by its middle. Who has no age band was born in a year nobody takes for true.
+# A band of ten years is entered by its middle. Who has no age band was born in a year nobody takes for true: the first
+# that OHDSI's checks let pass.
 MIDDLE_OF_BAND = 5
-UNKNOWN_BIRTH_YEAR = 1800
+UNKNOWN_BIRTH_YEAR = 1850
 
 
 def days_of(records: NDArray[np.int64]) -> NDArray[np.datetime64]:

@@ -1,4 +1,5 @@
-"""long.csv: a row per code, with the columns record_id, vocabulary and code. The format `long` reads it."""
+"""long.csv: a row per code, with the columns record_id, vocabulary and code, with value and unit if the cohort has labs
+with numbers, and with name if wanted. The format `long` reads it."""
 
 from collections.abc import Iterator
 
@@ -8,24 +9,29 @@ import pyarrow.compute as pc
 from ehr.formats.spreadsheet import defused
 from ehr.formats.write.arrow_rows import row_batches
 from ehr.formats.write.csv_tables import joined
+from ehr.formats.write.lab_values import LabValues
 from ehr.formats.write.protocol import CohortSource, Writer
 
-HEADER = b"record_id,vocabulary,code\r\n"
+HEADER = "record_id,vocabulary,code"
 
 
 def write_long_csv(cohort: CohortSource) -> Iterator[bytes]:
-    """Each code's cells are made once; a row is its record's number and the ready cells."""
-    yield HEADER
-    cells = pa.array([_cells(code) for code in cohort.vocabulary], pa.string())
-    for batch in row_batches(cohort):
-        numbers = pc.cast(batch.column("record_id"), pa.string())
-        own = cells.take(batch.column("code").indices)
-        yield joined(pc.binary_join_element_wise(numbers, own, pa.scalar("", pa.string())))
+    """Each code's cells are made once; a row is its record's number and the ready cells, around the value."""
+    labs = LabValues(cohort)
+    yield (HEADER + (",value,unit" if labs else "") + (",name" if cohort.with_names else "") + "\r\n").encode()
+    before = pa.array([_cells(name) + ("," if labs else "") for name in labs.names], pa.string())
+    units = ["," + defused(unit.text) if labs else "" for unit in labs.units]
+    names = ["," + defused(cohort.name_of(code) or "") if cohort.with_names else "" for code in labs.names]
+    after = pa.array([f"{unit}{name}\r\n" for unit, name in zip(units, names, strict=True)], pa.string())
+    for batch in row_batches(cohort, labs):
+        numbers, code = pc.cast(batch.column("record_id"), pa.string()), batch.column("code").indices
+        value = pc.fill_null(pc.cast(batch.column("value"), pa.string()), "") if labs else ""
+        yield joined(pc.binary_join_element_wise(numbers, before.take(code), value, after.take(code), ""))
 
 
 def _cells(code: str) -> str:
     vocabulary, colon, rest = code.partition(":")
-    return f",{defused(vocabulary)},{defused(rest)}\r\n" if colon else f",,{defused(code)}\r\n"
+    return f",{defused(vocabulary)},{defused(rest)}" if colon else f",,{defused(code)}"
 
 
 LONG_CSV = Writer("long.csv", "text/csv; charset=utf-8", "csv", write_long_csv, "records without codes")

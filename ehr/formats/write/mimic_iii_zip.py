@@ -1,16 +1,25 @@
-"""mimic-iii.zip: a cohort as tables of MIMIC-III. What has no table there (ICD-10, RxNorm) is left out and listed."""
+"""mimic-iii.zip: a cohort as tables of MIMIC-III. What has no table there (ICD-10, RxNorm) is left out and listed.
+
+A concept (of SNOMED, say) that an OMOP upload had coded in ICD-9, CPT or NDC is written as that. Names, if wanted,
+stand where MIMIC-III has them: in its dictionaries of ICD codes and labs, and beside drugs and CPT codes.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ehr.canonical_json import to_json
-from ehr.codes.systems import AGE, SEX, split_code, split_lab
+from ehr.codes.systems import BANDS, SEXES, split_code, split_lab
+from ehr.formats.cdm import SourceCdm
 from ehr.formats.write import csv_tables as csv
 from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
+from ehr.formats.write.lab_values import LabValues, as_texts
+from ehr.formats.write.omop_rows import CodeRow, CodeRows, numbered_blocks
 from ehr.formats.write.people import People
-from ehr.formats.write.protocol import CohortSource, Ints, Writer
+from ehr.formats.write.protocol import Block, CohortSource, Ints, Writer
 from ehr.formats.write.zips import ZipStream
 
 PATIENTS = csv.names("ROW_ID SUBJECT_ID GENDER DOB DOD DOD_HOSP DOD_SSN EXPIRE_FLAG")
@@ -20,6 +29,8 @@ ADMISSIONS = csv.names(
     " HAS_CHARTEVENTS_DATA"
 )
 D_LABITEMS = csv.names("ROW_ID ITEMID LABEL FLUID CATEGORY LOINC_CODE")
+D_ICD = csv.names("ROW_ID ICD9_CODE SHORT_TITLE LONG_TITLE")
+DICTIONARIES = {"D_ICD_DIAGNOSES": "ICD9DX", "D_ICD_PROCEDURES": "ICD9PX"}
 ICD = csv.names("ROW_ID SUBJECT_ID HADM_ID SEQ_NUM ICD9_CODE")
 CPT = csv.names(
     "ROW_ID SUBJECT_ID HADM_ID COSTCENTER CHARTDATE CPT_CD CPT_NUMBER CPT_SUFFIX TICKET_ID_SEQ SECTIONHEADER"
@@ -50,22 +61,37 @@ TABLES = (
     Table("PRESCRIPTIONS", ("NDC",), DRUGS, "NDC", "STARTDATE", {"DRUG_TYPE": "MAIN", "DRUG": "UNKNOWN"}),
     Table("LABEVENTS", ("LOINC", "MIMICLAB"), LABS, "ITEMID", "CHARTTIME", {}),
 )
-CARRIED = {system for table in TABLES for system in table.systems} | {SEX, AGE}
+CARRIED = {system for table in TABLES for system in table.systems}
 FIRST_LOINC_ITEM = 1_000_000
 MIDNIGHT = " 00:00:00"
+SHORT_TITLE = 24  # characters, as CMS cuts them
 
 
 def write_mimic_iii(cohort: CohortSource) -> Iterator[bytes]:
-    left_out = sorted(code for code in cohort.vocabulary if split_code(code)[0] not in CARRIED)
+    codes = CodeRows(cohort, cohort.cdm() or SourceCdm())
+    carried = {cohort.vocabulary[row.code] for row in codes.all if _event(cohort, row) is not None}
+    left_out = sorted(set(cohort.vocabulary) - carried - {*SEXES, *BANDS})
     stream = ZipStream()
     manifest = {**cohort.manifest, "dates": SYNTHETIC_DATES, "codes_left_out": left_out}
     yield from stream.file("manifest.json", [to_json(manifest)])
     yield from stream.file("PATIENTS.csv", csv.table(PATIENTS, _patients(cohort)))
     yield from stream.file("ADMISSIONS.csv", csv.table(ADMISSIONS, _admissions(cohort)))
-    yield from stream.file("D_LABITEMS.csv", csv.table(D_LABITEMS, _items(cohort)))
+    yield from stream.file("D_LABITEMS.csv", csv.table(D_LABITEMS, _items(codes)))
+    for name, system in DICTIONARIES.items() if cohort.with_names else ():
+        yield from stream.file(f"{name}.csv", csv.table(D_ICD, _dictionary(codes, system)))
     for table in TABLES:
-        yield from stream.file(f"{table.name}.csv", csv.table(table.columns, _events(cohort, table)))
+        yield from stream.file(f"{table.name}.csv", csv.table(table.columns, _events(codes, table)))
     yield stream.end()
+
+
+def _event(cohort: CohortSource, row: CodeRow) -> tuple[str, str] | None:
+    """(system, code) that a row of a CDM is here; None if MIMIC-III has no table for it. A code that has one is itself,
+    once; any other is what it was coded as."""
+    own = split_lab(cohort.vocabulary[row.code])[:2]
+    if own[0] in CARRIED:
+        return own if row.nth == 0 else None
+    source = split_lab(row.source_code)[:2]
+    return source if source[0] in CARRIED else None
 
 
 def _patients(cohort: CohortSource) -> Iterator[bytes]:
@@ -87,42 +113,75 @@ def _admissions(cohort: CohortSource) -> Iterator[bytes]:
         yield csv.lines(ADMISSIONS, cells, len(record))
 
 
-def _lab_items(cohort: CohortSource) -> dict[tuple[str, str], str]:
+def _lab_items(codes: CodeRows) -> dict[tuple[str, str], str]:
     """(system, lab) -> ITEMID. MIMIC's own items keep their number; a LOINC code gets one above all of MIMIC's."""
-    labs = [split_lab(code) for code in cohort.vocabulary]
-    loincs = sorted({lab for system, lab, _ in labs if system == "LOINC"})
+    events = {event for row in codes.all if (event := _event(codes.cohort, row)) is not None}
+    loincs = sorted(lab for system, lab in events if system == "LOINC")
     items = {("LOINC", lab): str(FIRST_LOINC_ITEM + i) for i, lab in enumerate(loincs)}
-    return items | {("MIMICLAB", lab): lab for system, lab, _ in labs if system == "MIMICLAB"}
+    return items | {("MIMICLAB", lab): lab for system, lab in events if system == "MIMICLAB"}
 
 
-def _items(cohort: CohortSource) -> Iterator[bytes]:
-    for i, ((system, lab), item) in enumerate(sorted(_lab_items(cohort).items())):
+def _items(codes: CodeRows) -> Iterator[bytes]:
+    for i, ((system, lab), item) in enumerate(sorted(_lab_items(codes).items())):
         loinc = lab if system == "LOINC" else ""
-        yield csv.one_row(D_LABITEMS, {"ROW_ID": i, "ITEMID": item, "LABEL": lab, "LOINC_CODE": loinc})
+        label = _name(codes.cohort, system, lab) or lab
+        yield csv.one_row(D_LABITEMS, {"ROW_ID": i, "ITEMID": item, "LABEL": label, "LOINC_CODE": loinc})
 
 
-def _events(cohort: CohortSource, table: Table) -> Iterator[bytes]:
-    items = _lab_items(cohort)
-    parts = [split_lab(code) for code in cohort.vocabulary]
-    texts = [items.get((system, stem), stem) for system, stem, _ in parts]
-    belongs = np.array([system in table.systems for system, *_ in parts], dtype=bool)
-    for block in cohort.blocks() if belongs.any() else ():
-        row, code = block.rows()
-        mine = belongs[code]
-        row, code = row[mine], code[mine]
-        record = row + block.first_record
+def _dictionary(codes: CodeRows, system: str) -> Iterator[bytes]:
+    """Every code of a system that the tables have, with its name."""
+    found = dict.fromkeys(event for row in codes.all if (event := _event(codes.cohort, row)) is not None)
+    for i, (_, code) in enumerate(event for event in found if event[0] == system):
+        name = _name(codes.cohort, system, code) or ""
+        titles = {"SHORT_TITLE": name[:SHORT_TITLE].rstrip(), "LONG_TITLE": name}
+        yield csv.one_row(D_ICD, {"ROW_ID": i, "ICD9_CODE": code, **titles})
+
+
+def _name(cohort: CohortSource, system: str, code: str) -> str | None:
+    return cohort.name_of(f"{system}:{code}") if cohort.with_names else None
+
+
+def _events(codes: CodeRows, table: Table) -> Iterator[bytes]:
+    items, cohort = _lab_items(codes), codes.cohort
+    events = [_event(cohort, row) or ("", "") for row in codes.all]
+    texts = [items.get(event, event[1]) for event in events]
+    belongs = np.array([system in table.systems for system, _ in events], dtype=bool)
+    named: dict[str, list[str]] = {
+        column: [_name(cohort, *event) or table.fixed.get(column, "") for event in events]
+        for column in ("DRUG", "DESCRIPTION")
+        if cohort.with_names and column in table.columns
+    }
+    nth = np.array([row.nth for row in codes.all], dtype=np.int64)
+    labs = LabValues(cohort)
+    n_events = cohort.count_codes() if belongs.any() else 0
+    for first, block in numbered_blocks(cohort) if belongs.any() else ():
+        row, _ = block.rows()
+        event, which = codes.of(block)
+        mine = belongs[which]
+        event, which = event[mine], which[mine]
+        record = row[event] + block.first_record
         own = csv.numbers(record)
         cells: dict[str, Any] = table.fixed | {
-            "ROW_ID": csv.numbers(record * len(cohort.vocabulary) + code),
+            "ROW_ID": csv.numbers(first + event + nth[which] * n_events),
             "SUBJECT_ID": own,
             "HADM_ID": own,
-            "SEQ_NUM": csv.numbers(_rank(row)),
-            table.code: csv.by_code(texts, code),
-            "VALUE": csv.by_code([decile for *_, decile in parts], code),
+            "SEQ_NUM": csv.numbers(_rank(row[event])),
+            table.code: csv.by_code(texts, which),
+            **(_measured(labs, block, event) if table.columns is LABS else {}),
+            **{column: csv.by_code(names, which) for column, names in named.items()},
         }
         if table.day:
             cells[table.day] = csv.days(days_of(record), MIDNIGHT)
         yield csv.lines(table.columns, cells, len(record))
+
+
+def _measured(labs: LabValues, block: Block, event: Ints) -> dict[str, pa.StringArray]:
+    numbers, code = as_texts(labs.of(block)[event]), block.rows()[1][event]
+    return {
+        "VALUENUM": pc.fill_null(numbers, ""),
+        "VALUE": pc.coalesce(numbers, csv.by_code(labs.deciles, code)),
+        "VALUEUOM": csv.by_code([unit.text for unit in labs.units], code),
+    }
 
 
 def _rank(row: Ints) -> Ints:
@@ -137,6 +196,6 @@ MIMIC_III_ZIP = Writer(
     "application/zip",
     "mimic-iii.zip",
     write_mimic_iii,
-    "codes other than ICD9DX, ICD9PX, CPT, NDC, LOINC, MIMICLAB, SEX and AGE (manifest.json lists them); records"
-    " without codes are admissions without rows; dates are synthesised",
+    "codes other than ICD9DX, ICD9PX, CPT, NDC, LOINC, MIMICLAB, SEX and AGE (manifest.json lists them), unless an OMOP"
+    " upload had them coded in one of these; records without codes are admissions without rows; dates are synthesised",
 )

@@ -1,4 +1,5 @@
-"""ndjson: one line per record, `{"record_id": 0, "codes": [...]}`; records without codes are there too."""
+"""ndjson: one line per record, `{"record_id": 0, "codes": [...]}`, with `names` of the codes if wanted; records without
+codes are there too."""
 
 import json
 from collections.abc import Iterator
@@ -11,13 +12,16 @@ RECORDS_AT_A_TIME = 2048
 def write_ndjson(cohort: CohortSource) -> Iterator[bytes]:
     """Each code becomes JSON once; a line joins what is ready."""
     texts = [json.dumps(code) for code in cohort.vocabulary]
+    names = [json.dumps(cohort.name_of(code)) for code in cohort.vocabulary] if cohort.with_names else []
     for first_record, records in cohort.blocks():
         bounds, indices = records.indptr.tolist(), records.indices.tolist()
         for first in range(0, len(records), RECORDS_AT_A_TIME):
             lines = []
             for i in range(first, min(first + RECORDS_AT_A_TIME, len(records))):
-                codes = ", ".join([texts[code] for code in indices[bounds[i] : bounds[i + 1]]])
-                lines.append(f'{{"record_id": {first_record + i}, "codes": [{codes}]}}\n')
+                own = indices[bounds[i] : bounds[i + 1]]
+                codes = ", ".join([texts[code] for code in own])
+                called = f', "names": [{", ".join([names[code] for code in own])}]' if names else ""
+                lines.append(f'{{"record_id": {first_record + i}, "codes": [{codes}]{called}}}\n')
             yield "".join(lines).encode()
 
 

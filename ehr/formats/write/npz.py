@@ -1,4 +1,5 @@
-"""npz: a CSR matrix of records by codes as `scipy.sparse.save_npz` writes it, with `vocabulary.txt` inside."""
+"""npz: a CSR matrix of records by codes as `scipy.sparse.save_npz` writes it, with `vocabulary.txt` inside,
+and `names.txt` if names are wanted: a line for each code, empty where there is none."""
 
 import io
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ def write_npz(cohort: CohortSource) -> Iterator[bytes]:
     yield from stream.file("indptr.npy", _indptr(cohort))
     yield from stream.file("data.npy", _ones(entries))
     yield from stream.file("vocabulary.txt", ["\n".join(cohort.vocabulary).encode()])
+    if cohort.with_names:
+        names = [cohort.name_of(code) or "" for code in cohort.vocabulary]
+        yield from stream.file("names.txt", ["\n".join(names).encode()])
     yield stream.end()
 
 

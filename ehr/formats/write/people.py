@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.codes.systems import AGE, SEX, split_code
+from ehr.codes.systems import AGE, BANDS, SEX, SEXES
 from ehr.formats.write.protocol import Block, CohortSource, Ints
 
 
@@ -27,9 +27,11 @@ class People:
 
     @cached_property
     def _codes(self) -> dict[str, NDArray[np.bool_]]:
-        """system -> which codes are of it."""
-        systems = [split_code(code)[0] for code in self.cohort.vocabulary]
-        return {system: np.array([name == system for name in systems], dtype=bool) for system in (SEX, AGE)}
+        """system -> which codes a person says. `AGE:elderly` is a code like any other."""
+        return {
+            system: np.array([code in known for code in self.cohort.vocabulary], dtype=bool)
+            for system, known in ((SEX, SEXES), (AGE, BANDS))
+        }
 
     def all(self) -> Iterator[tuple[Ints, list[Person]]]:
         """(record numbers, who they are), a block at a time."""

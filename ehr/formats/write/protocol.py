@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.codes.names import name_of
+from ehr.formats.cdm import SourceCdm
 from ehr.formats.concepts import CodeConcepts
+from ehr.labs import LabCurve
 from ehr.records import Records
 
 Ints = NDArray[np.int64]
@@ -39,6 +42,14 @@ class CohortSource:
     count_codes: Callable[[], int]  # in all records together
     manifest: Mapping[str, Any] = field(default_factory=dict)  # how the cohort was made, as JSON
     concepts: Mapping[str, CodeConcepts] = field(default_factory=dict)  # of codes, as the upload gave them
+    cdm: Callable[[], SourceCdm | None] = lambda: None  # what is known of the CDM the records were learned from
+    seed: int = 0  # of what a format must have and records do not say
+    lab_curves: Mapping[str, LabCurve] = field(default_factory=dict)  # of labs that became deciles
+    names: Mapping[str, str] = field(default_factory=dict)  # of codes, as the cohort's manifest keeps them
+    with_names: bool = False  # rows are wanted with the names of their codes
+
+    def name_of(self, code: str) -> str | None:
+        return name_of(code, self.names)
 
     def numbers(self) -> Iterator[Ints]:
         """The numbers of the records, some at a time, for tables that do not need their codes."""
@@ -55,3 +66,4 @@ class Writer:
     extension: str
     write: Callable[[CohortSource], Iterator[bytes]]
     leaves_out: str = ""  # what this form cannot carry
+    has_names: bool = True  # whether there is a place for names of codes

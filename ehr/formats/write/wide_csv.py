@@ -1,4 +1,7 @@
-"""wide.csv: a row per record and a column per code, 0 or 1. The format `wide` reads it."""
+"""wide.csv: a row per record and a column per code, 0 or 1. The format `wide` reads it.
+
+There is no place for names: a second header would be a record to whoever reads it.
+"""
 
 from collections.abc import Iterator
 
@@ -29,4 +32,4 @@ def _line(zeros: NDArray[np.uint8], record: int, codes: NDArray[np.int32]) -> by
     return str(record).encode() + line.tobytes()
 
 
-WIDE_CSV = Writer("wide.csv", "text/csv; charset=utf-8", "csv", write_wide_csv)
+WIDE_CSV = Writer("wide.csv", "text/csv; charset=utf-8", "csv", write_wide_csv, has_names=False)
