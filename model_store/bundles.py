@@ -1,7 +1,11 @@
-"""Model bundles: `weights.safetensors` and `manifest.json`. Loads on a CPU wherever it was trained.
+"""Model bundles: `weights.safetensors`, `reference.safetensors`, `manifest.json`, and `cdm.json` if the records came
+from an OMOP CDM.
+
+A bundle loads on a CPU wherever it was trained.
 
 The manifest holds the generator's config, the vocabulary and its hash, the data's hash, the seed, the training curve,
-the versions of the libraries and the sha256 of every file. bfloat16 has no NumPy type, so tensors travel as bytes.
+the versions of the libraries and the sha256 of every file. bfloat16 has no NumPy type, so tensors travel as bytes. The
+reference cohort, records that the model drew once, is CSR and only read where estimates are made.
 """
 
 import platform
@@ -11,12 +15,15 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, BinaryIO
 
+from ehr.errors import CorruptError
+from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import MANIFEST, read_file, write_folder
-from model_store.manifests import ModelManifest, vocabulary_in
+from model_store.files import CDM, MANIFEST, pack_arrays, read_file, unpack_arrays, write_folder
+from model_store.manifests import ModelManifest, stored_cdm, vocabulary_in
 
 WEIGHTS = "weights.safetensors"
+REFERENCE = "reference.safetensors"
 LIBRARIES = ("ehr-d3pm", "torch", "numpy", "scipy", "safetensors")
 
 
@@ -26,6 +33,7 @@ class Bundle:
 
     weights: bytes
     manifest: ModelManifest
+    cdm: bytes | None = None  # as the dataset has it: a cohort may be written when the dataset is gone
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -48,15 +56,29 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def save_bundle(store: BlobStore, folder: str, bundle: Bundle) -> str:
-    """Write a bundle; returns the sha256 of its manifest."""
-    return write_folder(store, folder, {WEIGHTS: bundle.weights}, bundle.manifest.stored())
+def save_bundle(store: BlobStore, folder: str, bundle: Bundle, reference: Records | None = None) -> str:
+    """Write a bundle, with the records that the model drew once if there are any; returns the sha256 of its
+    manifest."""
+    files = {WEIGHTS: bundle.weights} | ({} if bundle.cdm is None else {CDM: bundle.cdm})
+    if reference is not None:
+        files[REFERENCE] = pack_arrays({"indptr": reference.indptr, "indices": reference.indices})
+    return write_folder(store, folder, files, bundle.manifest.stored())
 
 
 def load_bundle(store: BlobStore, folder: str, manifest_hash: str) -> Bundle:
     """The bundle, if every byte is as it was written; CorruptError otherwise."""
     manifest = ModelManifest.read(store, folder, manifest_hash)
-    return Bundle(read_file(store, folder, manifest.files, WEIGHTS), manifest)
+    return Bundle(read_file(store, folder, manifest.files, WEIGHTS), manifest, stored_cdm(store, folder, manifest))
+
+
+def load_reference(store: BlobStore, folder: str, manifest_hash: str) -> Records:
+    """The records that the model drew once; CorruptError if it has none, or if a byte has changed."""
+    manifest = ModelManifest.read(store, folder, manifest_hash)
+    arrays = unpack_arrays(read_file(store, folder, manifest.files, REFERENCE))
+    try:
+        return Records(arrays["indptr"], arrays["indices"], len(manifest.vocabulary))
+    except KeyError as error:
+        raise CorruptError(f"the reference cohort has no {error}") from None
 
 
 def zip_bundle(store: BlobStore, folder: str, manifest_hash: str, target: BinaryIO) -> None:

@@ -5,7 +5,7 @@ Synthetic records are numbered from 0; one without any code has no row, but its 
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ehr.canonical_json import to_json
 from ehr.errors import CorruptError
+from ehr.formats.cdm import SourceCdm
 from ehr.formats.write.arrow_rows import ROWS_AT_A_TIME, batch_of
 from ehr.formats.write.protocol import BLOCK_RECORDS, Block, CohortSource
 from ehr.records import Records
@@ -39,7 +40,8 @@ def pack_part(first_record: int, records: Records, codes: Vocabulary, effective:
 def cohort_manifest(
     model: SourceModel, request: dict[str, Any], vocabulary: Vocabulary, parts: Sequence[CohortPart], **remarks: Any
 ) -> CohortManifest:
-    """`remarks`: the request's `warnings`, and how it was `resolved`."""
+    """`remarks`: the request's `warnings`, how it was `resolved`, the model's `lab_curves`, and `files` that lie beside
+    the manifest."""
     dates = "none; formats that cannot be without have them synthesised from the record's number"
     said = {"model": model, "request": request, "libraries": library_versions(), "dates": dates, "parts": parts}
     return CohortManifest.of(vocabulary, **said, **remarks)
@@ -52,16 +54,33 @@ def save_cohort_manifest(store: BlobStore, blob: str, manifest: CohortManifest) 
     return hashlib.sha256(data).hexdigest()
 
 
-def cohort_source(store: BlobStore, manifest: CohortManifest, dataset: DatasetManifest | None = None) -> CohortSource:
+def cohort_source(
+    store: BlobStore,
+    manifest: CohortManifest,
+    dataset: DatasetManifest | None = None,
+    cdm: Callable[[], SourceCdm | None] = lambda: None,
+) -> CohortSource:
     """What writers need. `dataset`: what is known of the codes, if the cohort's dataset is still there."""
+    curves = manifest.lab_curves or ({} if dataset is None else dataset.curves)
     return CohortSource(
         manifest.vocabulary,
         sum(part.n_records for part in manifest.parts),
         lambda: iter_blocks(store, manifest),
         lambda: sum(pq.read_metadata(_file(store, part)).num_rows for part in manifest.parts),
-        manifest.stored(without=["parts"]) | {"lab_cut_points": {} if dataset is None else dataset.lab_cut_points},
+        _written(manifest) | {"lab_cut_points": {lab: curve.cuts for lab, curve in curves.items()}},
         {} if dataset is None else dataset.concepts,
+        cdm,
+        manifest.request.get("seed") or 0,
+        curves,
+        manifest.names,
     )
+
+
+def _written(manifest: CohortManifest) -> dict[str, Any]:
+    """What a file says about how its cohort was made. The hash of the data stays inside: whoever knows all patients but
+    one could try out what that one has."""
+    told = manifest.stored(without=["parts", "files"])
+    return told | {"model": {name: value for name, value in told["model"].items() if name != "data_hash"}}
 
 
 def iter_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
@@ -69,7 +88,7 @@ def iter_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
 
     Blocks have BLOCK_RECORDS records whatever the size of the parts: a file made of them is the same for any.
     """
-    positions = Vocabulary(manifest.vocabulary).positions
+    positions = {code: position for position, code in enumerate(manifest.vocabulary)}
     first, waiting = 0, Records.from_sets([], len(manifest.vocabulary))
     for part in manifest.parts:
         first = part.first_record - len(waiting)

@@ -5,18 +5,22 @@ positions, the holdout split comes next, the rest is for training. So splits are
 on two sides; and another holdout share moves the border between holdout and training alone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ehr.disclosure import shown, shown_parts
+from ehr.formats.cdm import SourceCdm
 from ehr.groups import Groups
+from ehr.labs import LabCurve
 from ehr.records import Records
+from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
+from model_store.files import CDM, hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
 from model_store.manifests import DatasetManifest, vocabulary_in
 
 RECORDS = "records.safetensors"
@@ -36,6 +40,8 @@ class StoredDataset:
     data_hash: str
     may_be_attacked: bool = True  # False: its terms forbid experiments in re-identification
     groups: Groups | None = None  # codes of which one holds; None where there are none
+    rules: Rules | None = None  # pairs of codes that no record has; None where there are none
+    lab_curves: Mapping[str, LabCurve] = field(default_factory=dict)  # of labs that became deciles
 
     def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Records:
         """The records of `train`, `holdout` or `test`, by the dataset's own shares or by those of a model."""
@@ -81,8 +87,16 @@ def shown_counts(records: Records) -> list[int | None]:
     return [shown(int(count), len(records)) for count in counts]
 
 
-def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary: dict[str, Any], **details: Any) -> str:
-    """Write a dataset; returns the sha256 of its manifest. `details`: `lab_cut_points`, and the `concepts` of codes."""
+def save_dataset(
+    store: BlobStore,
+    folder: str,
+    dataset: StoredDataset,
+    summary: dict[str, Any],
+    cdm: SourceCdm | None = None,
+    **details: Any,
+) -> str:
+    """Write a dataset; returns the sha256 of its manifest. `cdm`: how the records stood in the CDM they came from;
+    `details`: the `concepts` of codes."""
     manifest = DatasetManifest.of(
         dataset.vocabulary,
         data_hash=dataset.data_hash,
@@ -91,11 +105,14 @@ def save_dataset(store: BlobStore, folder: str, dataset: StoredDataset, summary:
         may_be_attacked=dataset.may_be_attacked,
         shown_counts=shown_counts(dataset.records),
         summary=summary,
+        lab_cut_points={lab: curve.cuts for lab, curve in dataset.lab_curves.items()},
+        **({"lab_curves": dataset.lab_curves} if dataset.lab_curves else {}),
         **({} if dataset.groups is None else {"groups": dataset.groups.as_json(dataset.vocabulary.codes)}),
+        **({} if dataset.rules is None else {"rules": dataset.rules.as_json()}),
         **details,
     )
-    arrays = pack_arrays(_arrays(dataset.records, dataset.position))
-    return write_folder(store, folder, {RECORDS: arrays}, manifest.stored())
+    files = {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}
+    return write_folder(store, folder, files | ({} if cdm is None else {CDM: cdm.to_json()}), manifest.stored())
 
 
 def data_hash(records: Records, position: NDArray[np.float32]) -> str:
@@ -108,6 +125,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
     manifest = DatasetManifest.read(store, folder, manifest_hash)
     arrays = unpack_arrays(read_file(store, folder, manifest.files, RECORDS))
     vocabulary = vocabulary_in(manifest)
+    groups = Groups.from_json(manifest.groups, manifest.vocabulary)
     return StoredDataset(
         Records(arrays["indptr"], arrays["indices"], len(vocabulary)),
         arrays["position"],
@@ -116,7 +134,9 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         manifest.holdout_share,
         manifest.data_hash,
         manifest.may_be_attacked,
-        Groups.from_json(manifest.groups, manifest.vocabulary) if manifest.groups else None,
+        groups if manifest.groups else None,
+        Rules.from_json(manifest.rules, groups) if manifest.rules else None,
+        manifest.curves,
     )
 
 

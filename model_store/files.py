@@ -19,6 +19,7 @@ from model_store.blobs import BlobStore
 
 Arrays = dict[str, NDArray[Any]]
 MANIFEST = "manifest.json"
+CDM = "cdm.json"  # ehr.formats.cdm.SourceCdm, of datasets, models and cohorts whose records came from an OMOP CDM
 
 
 def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -7,14 +7,15 @@ never stored stays away, and a key that this version does not know is kept.
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_serializer
 
 from ehr.conditions import AskedCondition, AskedTarget
 from ehr.errors import CorruptError
 from ehr.formats.concepts import CodeConcepts
+from ehr.labs import LabCurve
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
-from model_store.files import read_manifest
+from model_store.files import CDM, read_file, read_manifest
 
 
 class Stored(BaseModel):
@@ -35,11 +36,14 @@ class Manifest(Stored):
     version: int
     vocabulary: tuple[str, ...]
     vocabulary_hash: str
+    names: dict[str, str] = {}  # of codes, those of labs without their deciles; see ehr/codes/names.py
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, **said: Any) -> Self:
         """A new one, of the present version."""
-        codes = {"vocabulary": vocabulary.codes, "vocabulary_hash": vocabulary.hash}
+        codes: dict[str, Any] = {"vocabulary": vocabulary.codes, "vocabulary_hash": vocabulary.hash}
+        if vocabulary.names:
+            codes["names"] = dict(vocabulary.names)
         return cls.model_validate({"format": cls.FORMAT, "version": cls.VERSION, **codes, **said})
 
     @classmethod
@@ -58,9 +62,20 @@ class DatasetManifest(Manifest):
     shown_counts: tuple[int | None, ...]  # of each code; None where the count may not be shown
     summary: dict[str, Any]
     lab_cut_points: dict[str, tuple[float, ...]] = {}
+    lab_curves: dict[str, LabCurve] = {}
     concepts: dict[str, CodeConcepts] = {}  # of codes, where the upload had a concept table
     groups: list[dict[str, Any]] = []  # codes of which exactly one or at most one is in a record
+    rules: dict[str, list[list[int]]] = {}  # pairs of codes that no record has, by their places in the vocabulary
     files: dict[str, str] = {}  # name -> sha256
+
+    @field_serializer("concepts")
+    def _concepts(self, concepts: dict[str, CodeConcepts]) -> dict[str, Any]:
+        return {code: known.as_json() for code, known in concepts.items()}
+
+    @property
+    def curves(self) -> dict[str, LabCurve]:
+        """Of every lab that became deciles, also where only cut points were stored."""
+        return {lab: LabCurve.between(cuts) for lab, cuts in self.lab_cut_points.items()} | self.lab_curves
 
 
 class ModelManifest(Manifest):
@@ -78,6 +93,9 @@ class ModelManifest(Manifest):
     holdout_share: float | None = None
     curve: list[Any] = []
     costs: dict[str, Any] | None = None
+    lab_curves: dict[str, LabCurve] = {}  # of the dataset it learned from
+    reference: dict[str, Any] | None = None  # ehr.audits.ReferenceFacts: of the records it drew once; None: it did not
+    audit: dict[str, Any] | None = None  # ehr.audits.ModelAudit; None: of an earlier version
     files: dict[str, str] = {}  # name -> sha256
 
 
@@ -112,6 +130,8 @@ class CohortManifest(Manifest):
     parts: tuple[CohortPart, ...]  # in order
     warnings: list[str] = []
     resolved: dict[str, Any] = {}  # what the request's `auto` meant
+    lab_curves: dict[str, LabCurve] = {}  # the model's: its records' decile codes become numbers by them
+    files: dict[str, str] = {}  # name -> sha256, of what lies beside it
 
     @property
     def condition(self) -> AskedCondition:
@@ -122,9 +142,16 @@ class CohortManifest(Manifest):
         return [AskedTarget.model_validate(target) for target in self.request.get("targets") or []]
 
 
+def stored_cdm(
+    store: BlobStore, folder: str, manifest: DatasetManifest | ModelManifest | CohortManifest
+) -> bytes | None:
+    """The `SourceCdm` that lies in the folder, verified; None if there is none."""
+    return read_file(store, folder, manifest.files, CDM) if CDM in manifest.files else None
+
+
 def vocabulary_in(manifest: Manifest) -> Vocabulary:
-    """The codes, if they are the ones their hash belongs to; CorruptError otherwise."""
-    vocabulary = Vocabulary(manifest.vocabulary)
+    """The codes and their names, if the codes are the ones their hash belongs to; CorruptError otherwise."""
+    vocabulary = Vocabulary(manifest.vocabulary, manifest.names)
     if vocabulary.hash != manifest.vocabulary_hash:
         raise CorruptError("the vocabulary is not the one its hash belongs to")
     return vocabulary

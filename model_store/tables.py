@@ -162,14 +162,30 @@ class CohortPart(Base):
     bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
+class CohortRequest(Base):
+    """What a generate job was asked for, in one form for all wordings. It outlives the cohort and the model: what was
+    withheld once stays known."""
+
+    __tablename__ = "cohort_requests"
+
+    job_id: Mapped[str] = mapped_column(ID, primary_key=True)
+    owner: Mapped[str] = mapped_column(OWNER)
+    model_id: Mapped[str] = mapped_column(ID, index=True)
+    request: Mapped[dict[str, Any]]  # of ehr.canonical_request
+    withholds: Mapped[str | None] = mapped_column(Text)  # why what it asks for may not leave, if it may not
+    model_withholds: Mapped[str | None] = mapped_column(Text)  # why nothing of its model may, once the model is gone
+
+
 class ReportRow(Base):
-    """A versioned JSON report on the cohort of `cohort_job_id`, made by `job_id`."""
+    """A versioned JSON report on the cohort of `cohort_job_id`, made by `job_id`: beside real records for custodians of
+    those, by an evaluate job; or by itself for everyone, by the generate job that made the cohort."""
 
     __tablename__ = "reports"
 
     job_id: Mapped[str] = mapped_column(ID, primary_key=True)
     cohort_job_id: Mapped[str] = mapped_column(ID, index=True)
     owner: Mapped[str] = mapped_column(OWNER)
+    reader: Mapped[str] = mapped_column(String(20), default="custodian", server_default="custodian")  # or "shareable"
     version: Mapped[int]
     body: Mapped[dict[str, Any]]
     privacy: Mapped[str | None] = mapped_column(String(20))  # good, caution or fail; None: it does not judge privacy
@@ -178,7 +194,7 @@ class ReportRow(Base):
 
 
 class Release(Base):
-    """Someone with the scope `admin` has let a withheld cohort go, whatever was known against it at that moment."""
+    """A custodian (scope `data`) has let a withheld cohort go, whatever was known against it at that moment."""
 
     __tablename__ = "releases"
     __table_args__ = (Index(None, "cohort_job_id", "created_at"),)
@@ -216,12 +232,41 @@ class ApiKey(Base):
     prefix: Mapped[str] = mapped_column(String(16), unique=True)
     key_hash: Mapped[str] = mapped_column(HASH)
     scopes: Mapped[list[str]]
+    caps: Mapped[dict[str, Any] | None]  # of exposure, where they are other than the settings'
     created_at: Mapped[float] = mapped_column(default=now())
     revoked_at: Mapped[float | None]
 
 
+class Exposure(Base):
+    """How much one key has had of one model: the row that simultaneous submissions wait for. It outlives the model."""
+
+    __tablename__ = "exposures"
+    __table_args__ = (Index(None, "owner", "model_id"),)
+
+    model_id: Mapped[str] = mapped_column(ID, primary_key=True)
+    holder: Mapped[str] = mapped_column(String(16), primary_key=True)  # prefix of a key, or "local"
+    owner: Mapped[str] = mapped_column(OWNER)
+    requests: Mapped[int] = mapped_column(default=0)
+    records: Mapped[int] = mapped_column(BigInteger, default=0)
+    conditions: Mapped[int] = mapped_column(default=0)  # distinct ones
+    small_conditions: Mapped[int] = mapped_column(default=0)  # of those, the ones that hardly any patient satisfies
+    first_at: Mapped[float] = mapped_column(default=now())
+    last_at: Mapped[float] = mapped_column(default=now())
+
+
+class ExposedCondition(Base):
+    """A condition that one key has asked one model for, as the hash of its canonical form: no codes are kept here."""
+
+    __tablename__ = "exposed_conditions"
+
+    model_id: Mapped[str] = mapped_column(ID, primary_key=True)
+    holder: Mapped[str] = mapped_column(String(16), primary_key=True)
+    condition: Mapped[str] = mapped_column(HASH, primary_key=True)
+    created_at: Mapped[float] = mapped_column(default=now())
+
+
 class Audit(Base):
-    """Who did what to which thing; written in the transaction that did it."""
+    """Who did what to which thing; written in the transaction that did it. Refusals are counted by the minute."""
 
     __tablename__ = "audit"
     __table_args__ = (Index(None, "owner", "id"),)

@@ -37,6 +37,13 @@ class Settings(BaseSettings):
     max_field_bytes: int = Field(256, ge=8, description="longest code or id, in bytes")
     max_body_bytes: int = Field(1 * MIB, ge=1024, description="largest JSON body")
     max_records: int = Field(10_000_000, ge=1, description="most synthetic records in one cohort")
+    smallest_condition: int = Field(
+        50, ge=0, description="cohorts wait for a custodian if fewer patients than this would satisfy what they ask for"
+    )
+
+    cap_conditions: int = Field(200, ge=0, description="distinct conditions a key without `data` may ask of a model")
+    cap_small_conditions: int = Field(20, ge=0, description="of those, ones that hardly any patient satisfies")
+    cap_records: int = Field(50_000_000, ge=0, description="synthetic records a key without `data` may have of a model")
 
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
@@ -46,6 +53,11 @@ class Settings(BaseSettings):
     sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
     republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")
     part_records: int = Field(16_384, ge=1, description="synthetic records in one part of a cohort, in whole chunks")
+
+    reference_records: int = Field(200_000, ge=0, description="a new model draws so many, once, to estimate from")
+    reference_seconds: float = Field(
+        20, ge=0, description="then it draws no more, unless a tenth of the time that training took is longer"
+    )
 
     worker_concurrency: int = Field(1, ge=1, description="jobs one worker runs at a time")
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")

@@ -3,11 +3,13 @@
 Whatever belongs to someone is asked for with its owner: another owner's row is as absent as one that never was.
 """
 
-from model_store.repositories.access import AuditRepository, KeyRepository
+from model_store.repositories.access import KeyRepository
+from model_store.repositories.audit import AuditRepository
 from model_store.repositories.base import Page
 from model_store.repositories.cohorts import CohortRepository, PartClaim
 from model_store.repositories.datasets import DatasetRepository
 from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.exposure import ExposureRepository
 from model_store.repositories.idempotency import IdempotencyRepository
 from model_store.repositories.jobs import TERMINAL_STATES, JobRepository
 from model_store.repositories.leases import Claim, LeaseRepository
@@ -23,6 +25,7 @@ __all__ = [
     "CohortRepository",
     "DatasetRepository",
     "DiscardRepository",
+    "ExposureRepository",
     "IdempotencyRepository",
     "JobRepository",
     "KeyRepository",

@@ -1,20 +1,25 @@
-"""API keys and the audit trail."""
+"""API keys."""
 
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from ehr.errors import AccessError, NotFoundError, RequestError
 from model_store.clock import now
 from model_store.ids import KEY, checked_id, new_id
 from model_store.repositories.base import Repository
-from model_store.tables import ApiKey, Audit
+from model_store.tables import ApiKey
 
 SCOPES = ("data", "train", "generate", "read", "admin")
+# Who a key is for. Whoever trains decides how patients are divided, so that goes with holding them.
+ROLES: dict[str, tuple[str, ...]] = {
+    "analyst": ("generate", "read"),
+    "custodian": ("data", "train", "generate", "read"),
+    "admin": ("admin",),
+}
 PREFIX_LENGTH = 12
 
 
@@ -40,38 +45,45 @@ class KeyRepository(Repository):
 
     def authenticate(self, secret: str) -> ApiKey:
         """The row of a valid key, or AccessError."""
-        query = select(ApiKey).where(ApiKey.prefix == secret[:PREFIX_LENGTH], ApiKey.revoked_at.is_(None))
-        row = self.session.scalar(query)
+        row = self.session.scalar(select(ApiKey).where(ApiKey.prefix == secret[:PREFIX_LENGTH]))
         expected = row.key_hash if row is not None else _hash("")
         if not hmac.compare_digest(_hash(secret), expected) or row is None:
             raise AccessError("the API key is unknown or revoked")
+        if row.revoked_at is not None:
+            raise AccessError("the API key is unknown or revoked", row.owner, row.prefix)
         return row
 
     def any_active(self) -> bool:
         """Whether keys are configured at all; with none the service is open and binds to loopback only."""
         return self.session.scalar(select(ApiKey.id).where(ApiKey.revoked_at.is_(None)).limit(1)) is not None
 
+    def change_caps(self, key_id: str, caps: Mapping[str, int] | None) -> ApiKey:
+        """These caps of exposure hold for this key instead of the settings'; None: the settings' again."""
+        key = self._active(key_id)
+        key.caps = None if caps is None else {**(key.caps or {}), **caps}
+        self.session.flush()
+        return key
+
+    def names(self, owner: str) -> dict[str, str]:
+        """What each key of an owner is for, by its prefix; revoked ones too."""
+        query = select(ApiKey.prefix, ApiKey.name).where(ApiKey.owner == owner)
+        return {str(prefix): str(name) for prefix, name in self.session.execute(query)}
+
     def all(self) -> list[ApiKey]:
         return list(self.session.scalars(select(ApiKey).order_by(ApiKey.created_at)))
 
-    def revoke(self, key_id: str) -> None:
+    def revoke(self, key_id: str) -> ApiKey:
         """From now on the key opens nothing."""
-        query = update(ApiKey).where(ApiKey.id == checked_id(key_id, KEY), ApiKey.revoked_at.is_(None))
-        if self.session.scalar(query.values(revoked_at=now()).returning(ApiKey.id)) is None:
+        key = self._active(key_id)
+        self.session.execute(update(ApiKey).where(ApiKey.id == key.id).values(revoked_at=now()))
+        return key
+
+    def _active(self, key_id: str) -> ApiKey:
+        query = select(ApiKey).where(ApiKey.id == checked_id(key_id, KEY), ApiKey.revoked_at.is_(None))
+        key = self.session.scalar(query.with_for_update())
+        if key is None:
             raise NotFoundError("there is no active key with this id")
-
-
-class AuditRepository(Repository):
-    def record(
-        self, owner: str, action: str, target: str, key_prefix: str | None = None, detail: dict[str, Any] | None = None
-    ) -> None:
-        """Note a submission, a download or a deletion. `detail` must not contain codes or record ids."""
-        values = {"owner": owner, "action": action, "target": target, "key_prefix": key_prefix, "detail": detail or {}}
-        self.session.execute(insert(Audit).values(**values))
-
-    def newest(self, owner: str, limit: int = 100) -> list[Audit]:
-        query = select(Audit).where(Audit.owner == owner).order_by(Audit.id.desc()).limit(limit)
-        return list(self.session.scalars(query))
+        return key
 
 
 def _hash(secret: str) -> str:

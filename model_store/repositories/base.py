@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -53,11 +54,15 @@ class OwnedRepository(Repository, Generic[Row]):
             raise NotFoundError(f"there is no {self.table.__tablename__.removesuffix('s')} with this id")
         return row
 
-    def page(self, owner: str, cursor: str | None = None, limit: int = 50, **only: str | None) -> Page[Row]:
-        """`limit` rows after `cursor`, newest first, that have the values in `only` (None: any). A page costs the same
-        however far down it is."""
-        wanted = {name: value for name, value in only.items() if value is not None}
-        query = select(self.table).filter_by(owner=owner, **wanted)
+    def page(
+        self, owner: str, cursor: str | None = None, limit: int = 50, **only: str | Sequence[str] | None
+    ) -> Page[Row]:
+        """`limit` rows after `cursor`, newest first, that have the values in `only`, or one of several (None: any). A
+        page costs the same however far down it is."""
+        query = select(self.table).filter_by(owner=owner)
+        for name, value in only.items():
+            if value is not None:
+                query = query.where(getattr(self.table, name).in_([value] if isinstance(value, str) else value))
         created_at, row_id = self.table.created_at, getattr(self.table, self.id_column)
         if cursor is not None:
             query = query.where(tuple_(created_at, row_id) < _decode(cursor))
