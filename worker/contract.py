@@ -14,7 +14,8 @@ from ehr.generators import DEFAULT_GENERATOR
 from ehr.groups import DeclaredGroup
 
 Kind = Literal["ingest", "train", "generate", "evaluate"]
-TASKS = {kind: f"ehr_d3pm.{kind}" for kind in get_args(Kind)}
+KINDS: tuple[str, ...] = get_args(Kind)
+TASKS = {kind: f"ehr_d3pm.{kind}" for kind in KINDS}
 # Asks a worker to take parts of a running generate job; losing it only costs time.
 HELP_TASK = "ehr_d3pm.generate_parts"
 
@@ -26,7 +27,7 @@ ROUTES: dict[str, tuple[str, str]] = {kind: (TASKS[kind], QUEUES[kind]) for kind
 # kind of job -> its steps, in order, as they appear in a job's progress
 STEPS: dict[str, tuple[str, ...]] = {
     "ingest": ("read", "encode", "store"),
-    "train": ("load", "train", "store"),
+    "train": ("load", "train", "audit", "draw", "store"),
     "generate": ("load", "generate", "store"),
     "evaluate": ("load", "measure", "store"),
 }
@@ -118,8 +119,17 @@ class GeneratePayload(Payload):
     seed: int = Field(0, ge=0, lt=2**63)
     steps: int | None = Field(None, ge=1, le=10_000)
     evaluate: bool = True
+    against_real: bool = Field(True, description="false: whoever asked for it may not cause work on real records")
     warnings: list[str] = Field(default_factory=list, description="what the service had to say about the request")
+    as_asked: dict[str, Any] | None = Field(
+        None, description="conditions and targets as they were sent, where those above are written differently"
+    )
     _method_fits = model_validator(mode="after")(method_fits)
+
+    def stored(self) -> dict[str, Any]:
+        """Without what is as it always was: hosts of the version before refuse a field that they do not know."""
+        usual = {name for name, value in (("against_real", True), ("as_asked", None)) if getattr(self, name) is value}
+        return self.model_dump(mode="json", exclude=usual)
 
 
 class EvaluatePayload(Payload):

@@ -24,10 +24,11 @@ def simulate(
 
     population = simulated_population()
     drawn = population.sample(records, np.random.default_rng(seed))
-    cells = [code.split(":", 1) for code in population.vocabulary]
+    named = zip(population.vocabulary, population.descriptions, strict=True)
+    cells = [[*code.split(":", 1), name] for code, name in named]
     owners = np.repeat(np.arange(records), np.diff(drawn.indptr))
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "wt", encoding="utf-8", newline="") as table:
         writer = csv.writer(table, lineterminator="\n")
-        writer.writerow(["record_id", "vocabulary", "code"])
+        writer.writerow(["record_id", "vocabulary", "code", "name"])
         writer.writerows([f"r{owner}", *cells[code]] for owner, code in zip(owners, drawn.indices, strict=True))

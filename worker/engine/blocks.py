@@ -4,6 +4,7 @@ So blocks hold equally many expected codes, and codes that go together are kept 
 network trained on random masks; this one leaves little unsaid between the codes of a block (docs/decisions/0009).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,19 +51,39 @@ class Ties:
 
 
 def blocks_of_chunk(
-    codes: Tensor, expected: Tensor, ties: Ties, steps: int, seed: int, chunk: int, groups: GroupTable | None = None
+    codes: Tensor,
+    expected: Tensor,
+    ties: Ties,
+    steps: int,
+    seed: int,
+    chunk: int,
+    groups: GroupTable | None = None,
+    leading: Sequence[Tensor] = (),
 ) -> list[Tensor]:
     """The blocks of one chunk of a cohort. A chunk and the next reveal the same blocks in opposite order.
 
     A network is not quite of one mind: how common a code comes out depends a little on what is revealed before it, and
-    that is the same for a whole chunk. For any two codes, each goes first in one chunk of the pair.
+    that is the same for a whole chunk. For any two codes, each goes first in one chunk of the pair. `leading` groups,
+    which decide what other codes are possible, come in blocks of their own before all others.
     """
     rng = np.random.default_rng([seed, chunk // 2])
+    first = _leading_blocks(codes, leading, steps, rng)
+    if first:
+        codes, steps = codes[~torch.isin(codes, torch.cat(first))], max(steps - len(first), 1)
     if groups is None or groups.inside(codes) is None:
         blocks = blocks_of(codes, expected, ties, steps, rng)
     else:
         blocks = _with_whole_groups(codes, expected, ties, steps, rng, groups)
-    return blocks[::-1] if chunk % 2 else blocks
+    return first[::-1] + blocks[::-1] if chunk % 2 else first + blocks
+
+
+def _leading_blocks(codes: Tensor, leading: Sequence[Tensor], steps: int, rng: np.random.Generator) -> list[Tensor]:
+    """The leading groups in at most a third of the steps; with hardly any steps they share the one with all codes."""
+    there = [group[torch.isin(group, codes)] for group in leading]
+    there = [group for group in there if len(group)]
+    room = min(max(steps // 3, 1 if steps > 1 else 0), len(there))
+    order = rng.permutation(len(there))
+    return [torch.cat([there[number] for number in order[place::room]]) for place in range(room)]
 
 
 def _with_whole_groups(

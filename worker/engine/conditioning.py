@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from ehr.conditions import Condition
+from ehr.errors import ConditionError
 from worker.engine.denoisers import Denoiser, Reading
 from worker.engine.groups import GroupTable
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
+from worker.engine.rules import RuleTable
 
 # Several large any_of groups can be met in more ways than fit in memory: the likeliest are kept.
 MOST_WAYS = 4096
@@ -29,16 +31,22 @@ class Starts:
 
     @classmethod
     @torch.no_grad()
-    def under(cls, denoiser: Denoiser, condition: Condition | None, device: torch.device | str) -> "Starts":
-        """The starts of all records that satisfy the condition."""
+    def under(
+        cls,
+        denoiser: Denoiser,
+        condition: Condition | None,
+        device: torch.device | str,
+        rules: RuleTable | None = None,
+    ) -> "Starts":
+        """The starts of all records that satisfy the condition, which has been settled by the rules."""
         x = torch.full((1, denoiser.n_codes), HIDDEN, dtype=torch.uint8, device=device)
         probability = torch.ones(1, dtype=torch.float64, device=device)
         if condition is not None:
             x[:, sorted(condition.none_of)] = ABSENT
             x[:, sorted(condition.all_of)] = PRESENT
             for group in condition.any_of:
-                x, probability = _with_a_member(denoiser, x, probability, sorted(group))
-        return cls(x, probability / probability.sum(), _size_probability(denoiser, x))
+                x, probability = _with_a_member(denoiser, x, probability, sorted(group), rules)
+        return cls(x, probability / probability.sum(), size_probability(denoiser, x))
 
     def draw(self, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
         """A start for each record, (rows, N), and its number of codes, (rows,).
@@ -61,7 +69,9 @@ def _spread_quantiles(rows: int, generator: torch.Generator) -> Tensor:
     return (part + within) / max(rows, 1)
 
 
-def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: list[int]) -> tuple[Tensor, Tensor]:
+def _with_a_member(
+    denoiser: Denoiser, x: Tensor, probability: Tensor, group: list[int], rules: RuleTable | None
+) -> tuple[Tensor, Tensor]:
     """The starts in which the record has a member of the group, divided by which of its members is the first.
 
     By the chain rule P(first is k) = P(k | those before are absent) * P(those before are absent), one call for each k.
@@ -79,11 +89,14 @@ def _with_a_member(denoiser: Denoiser, x: Tensor, probability: Tensor, group: li
         with_member = reading.x.clone()
         with_member[:, groups.same_group(member)] = ABSENT
         with_member[:, member] = PRESENT
-        ways.append(with_member[p > 0])
-        weights.append((none_so_far * p)[p > 0])
+        possible = p > 0 if rules is None else (p > 0) & rules.close(with_member)
+        ways.append(with_member[possible])
+        weights.append((none_so_far * p)[possible])
         none_so_far = none_so_far * (1 - p)
         reading.reveal(code, torch.zeros(len(p), 1, dtype=torch.bool, device=x.device))
     x, probability = torch.cat(ways), torch.cat(weights)
+    if len(x) == 0:
+        raise ConditionError("no record could satisfy the condition: rules of the data leave no member of an any_of")
     likeliest = probability.argsort(descending=True)[:MOST_WAYS]
     return x[likeliest], probability[likeliest]
 
@@ -97,7 +110,7 @@ def _probability(reading: Reading, groups: GroupTable, code: Tensor) -> Tensor:
     return p[:, codes == code].squeeze(1)
 
 
-def _size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
+def size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
     """p(number of codes | what is revealed) for each start, (W, largest size + 1)."""
     log_p = denoiser.size_log_probability(x) if bool((x != HIDDEN).any()) else denoiser.size_log_prior
     if log_p is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.records import Records
@@ -142,3 +143,25 @@ def held_out_elbo(
     denoiser.train(training)
     error = float(per_record.std(ddof=1) / np.sqrt(len(records))) if len(records) > 1 else float("inf")
     return Elbo(float(per_record.mean()), error)
+
+
+# Shares of the time at which the noise stands when a record's loss is taken.
+LOSS_TIMES = (0.1, 0.3, 0.6, 0.9)
+
+
+@torch.no_grad()
+def record_losses(
+    denoiser: Denoiser, noise: Noise, device: torch.device, records: Records, seed: int, draws: int
+) -> NDArray[np.float64]:
+    """T L_t of each record at LOSS_TIMES, the mean of `draws` noises each, (R, times)."""
+    denoiser.eval()
+    generator = torch.Generator(device).manual_seed(seed)
+    x_start = torch.from_numpy(records.to_dense(np.uint8)).to(device)
+    losses = np.zeros((len(records), len(LOSS_TIMES)))
+    for place, share in enumerate(LOSS_TIMES):
+        t = torch.full((len(records),), max(1, round(share * noise.timesteps)), device=device)
+        for _ in range(draws):
+            x_t = noise.q_sample(x_start, t, generator)
+            l_t, _ = elbo_terms(denoiser.in_batches(x_t, t, x_start.sum(1)), noise, x_start, x_t, t)
+            losses[:, place] += noise.timesteps * l_t.double().cpu().numpy() / draws
+    return losses

@@ -16,6 +16,7 @@ from torch import Tensor
 from worker.engine.denoisers import Reading
 from worker.engine.groups import GroupTable
 from worker.engine.noise import HIDDEN, PRESENT
+from worker.engine.rules import Keeping, RuleTable
 
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
 RARE = 2.0
@@ -36,26 +37,58 @@ def reveal_sample(
     offsets: Tensor,
     generator: torch.Generator,
     groups: GroupTable | None = None,
+    rules: RuleTable | None = None,
 ) -> Tensor:
     """Reveal the hidden codes of the batch, a block with each network call, (B, N) uint8 of 0 and 1.
 
-    `blocks` are of worker/engine/blocks.py and hold every hidden code; `offsets` (N,) come from `deal_offsets`.
+    `blocks` are of worker/engine/blocks.py and hold every hidden code; `offsets` (N,) come from `deal_offsets`. What is
+    revealed at the start keeps the rules, with all that follows from it.
     """
     x_0 = (reading.x == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
+    keeping = None if rules is None else Keeping.of(rules, reading.x)
     for number, codes in enumerate(blocks, start=1):
-        inside = None if groups is None else groups.inside(codes)
-        logits, hidden = reading.logits(codes), reading.x[:, codes] == HIDDEN
-        p = torch.sigmoid(logits) * hidden if inside is None else inside.in_full(logits, hidden)
-        left, last = reading.left(), number == len(blocks)
-        if left is not None and groups is not None:
-            left = left - _still_to_come(reading, groups, inside)
-        reading.reveal(codes, _draw(p, left, offsets[codes], last, inside, generator))
-        rows = _set_aside_finished(reading, rows, x_0, groups)
+        last = number == len(blocks)
+        if rules is None or keeping is None:
+            _reveal_block(reading, codes, reading.logits(codes), offsets, last, groups, None, generator)
+        else:
+            logits, parts = reading.logits(codes), rules.parts(codes)
+            for place, part in enumerate(parts, start=1):
+                ends = last and place == len(parts)
+                _reveal_block(reading, codes[part], logits[:, part], offsets, ends, groups, keeping, generator)
+        rows = _set_aside_finished(reading, rows, x_0, groups, keeping)
         if len(rows) == 0:
             break
     x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
     return x_0
+
+
+def _reveal_block(
+    reading: Reading,
+    codes: Tensor,
+    logits: Tensor,
+    offsets: Tensor,
+    last: bool,
+    groups: GroupTable | None,
+    keeping: Keeping | None,
+    generator: torch.Generator,
+) -> None:
+    """Draw the codes (C,) by their logits (B, C) and reveal them."""
+    inside = None if groups is None else groups.inside(codes)
+    possible = reading.x[:, codes] == HIDDEN
+    if keeping is not None:
+        possible &= ~keeping.forbidden[:, codes] & ~keeping.forced[:, codes]
+    p = torch.sigmoid(logits) * possible if inside is None else inside.in_full(logits, possible)
+    left = reading.left()
+    if left is not None and groups is not None:
+        left = left - _still_to_come(reading, groups, inside)
+    if left is not None and keeping is not None:
+        left = left - keeping.to_come(reading.x)
+    present = _draw(p, left, offsets[codes], last, inside, generator)
+    if keeping is not None:
+        present = keeping.settle(codes, present & (reading.x[:, codes] == HIDDEN), p, generator)
+        keeping.note(codes, present | (reading.x[:, codes] == PRESENT))
+    reading.reveal(codes, present)
 
 
 def _still_to_come(reading: Reading, groups: GroupTable, inside: GroupTable | None) -> Tensor:
@@ -190,7 +223,9 @@ def _exactly(p: Tensor, number: Tensor, generator: torch.Generator) -> Tensor:
     return (rank < number.unsqueeze(1)) & (p > 0)
 
 
-def _set_aside_finished(reading: Reading, rows: Tensor, x_0: Tensor, groups: GroupTable | None) -> Tensor:
+def _set_aside_finished(
+    reading: Reading, rows: Tensor, x_0: Tensor, groups: GroupTable | None, keeping: Keeping | None
+) -> Tensor:
     """Stop reading records that have all their codes, once there are enough of them to be worth it."""
     left = reading.left()
     if left is None:
@@ -198,9 +233,13 @@ def _set_aside_finished(reading: Reading, rows: Tensor, x_0: Tensor, groups: Gro
     finished = left == 0
     if groups is not None:
         finished &= _still_to_come(reading, groups, None) == 0
+    if keeping is not None:
+        finished &= keeping.to_come(reading.x) == 0
     if int(finished.sum()) * 8 < len(rows):
         return rows
     x_0[rows[finished]] = (reading.x[finished] == PRESENT).to(torch.uint8)
     going_on = (~finished).nonzero().squeeze(1)
     reading.keep(going_on)
+    if keeping is not None:
+        keeping.keep(going_on)
     return rows[going_on]

@@ -8,6 +8,7 @@ the condition wants them, and each step weighs a particle by how much likelier i
 Particles are resampled inside small independent populations, so that a cohort does not descend from a few of them.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -27,11 +28,17 @@ POPULATION = 64
 
 @torch.no_grad()
 def twisted_sample(
-    denoiser: Denoiser, noise: TwoStateNoise, condition: Condition, n: int, steps: int, generator: torch.Generator
+    denoiser: Denoiser,
+    noise: TwoStateNoise,
+    condition: Condition,
+    n: int,
+    steps: int,
+    generator: torch.Generator,
+    mend: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> tuple[Tensor, float]:
     """Draw n records that satisfy the condition, (n, N) uint8; as exact as the network when populations are large.
 
-    Also tells how many independent records they are worth.
+    Also tells how many independent records they are worth. `mend` makes possible records of those that came out.
     """
     particles = -(-n // POPULATION) * POPULATION
     energy, device = ConditionEnergy(condition, noise.groups), generator.device
@@ -58,6 +65,7 @@ def twisted_sample(
             logits = denoiser.in_batches(x, u.expand(particles), size)
             log_twist = energy(logits).double()
         else:
+            x = mend(x)
             log_twist = torch.where(_satisfied(condition, x), 0.0, -torch.inf).double()
         log_weight += log_twist
     share = effective_records(x, root, log_weight) / particles

@@ -6,7 +6,7 @@ import numpy as np
 
 from ehr.records import Records
 from worker.engine.metrics.conditional import plan_conditional
-from worker.evaluation.disclosure import Basis, public_metric
+from worker.evaluation.figures import of_metric
 from worker.evaluation.plan import FamilyPlan, reported
 from worker.evaluation.subject import CUT, Subject
 
@@ -18,8 +18,6 @@ def conditional_plan(
     if subject.condition is None:
         return None
     unseen = Records.concatenate([subject.test, subject.holdout])
-    inside = subject.inside(unseen)
-    basis = Basis.of(subject, subject.inside(subject.cohort), inside, patients=len(inside) // 2, in_slice=True)
     plan = plan_conditional(subject.cohort, subject.condition, unseen, unconditional, rng, subject.effective)
     against = f"unseen real records that satisfy the condition, halved{CUT}"
-    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))
+    return FamilyPlan.measuring(against, reported(plan, of_metric))

@@ -6,7 +6,7 @@ from worker.engine.metrics import plan_fidelity
 from worker.engine.metrics.held_out_elbo import HELD_OUT_ELBO, LogLoss
 from worker.engine.metrics.held_out_elbo import measure as measure_elbo
 from worker.engine.metrics.measurement import SMALLEST_SLICE
-from worker.evaluation.disclosure import Basis, public_metric
+from worker.evaluation.figures import of_metric
 from worker.evaluation.plan import FamilyPlan, reported
 from worker.evaluation.subject import CUT, Subject
 
@@ -23,10 +23,9 @@ def fidelity_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
         reason = f"fewer than {SMALLEST_SLICE} real records of the train or test split satisfy the condition"
         return FamilyPlan.absent(against, reason)
     metric_rng, elbo_rng = rng.spawn(2)
-    basis = Basis.of(subject, synth, test, patients=len(test), in_slice=subject.condition is not None)
     elbo = (HELD_OUT_ELBO.name, lambda: measure_elbo(_log_loss(subject), test, train, elbo_rng))
     plan = [*plan_fidelity(synth, test, train, metric_rng), elbo]
-    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))
+    return FamilyPlan.measuring(against, reported(plan, of_metric))
 
 
 def _log_loss(subject: Subject) -> LogLoss | str:

@@ -23,7 +23,8 @@ def labels_in(vocabulary: Vocabulary, asked: Sequence[str] | None = None) -> lis
     UnknownCodeError if a named one is not in the vocabulary.
     """
     if asked is not None:
-        return [Label(name, tuple(vocabulary.matching(name))) for name in asked]
+        read = [vocabulary.read(name) for name in asked]
+        return [Label(each.meant, each.codes, vocabulary.name_of(each.meant)) for each in read]
     labels = []
     for name, prefixes in DEFAULT_LABELS.items():
         codes = tuple(i for i, code in enumerate(vocabulary.codes) if _begins(code, prefixes))

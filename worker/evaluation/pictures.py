@@ -1,4 +1,4 @@
-"""The data of a report's pictures and tables. Only what may be shown of real patients gets in."""
+"""The data of a report's pictures and tables, without counts of 1 to 10 real patients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ehr.codes import meanings as code_systems
 from ehr.conditions import Condition
-from ehr.disclosure import ROUNDED_TO, SMALLEST_SHOWN, large_bins, may_show, to_step
+from ehr.disclosure import are_shown, large_bins
 from ehr.records import Records
 from ehr.reports import CodeRow, CorrelationPoint, DrillDown, GroupRow, GuidedBar, Pictures, PrevalencePoint, SizeBin
 from ehr.vocabulary import Vocabulary
@@ -26,59 +26,35 @@ COMPANIONS = 10
 
 @dataclass(frozen=True)
 class RealCounts:
-    """How many records of nested real sets have each code, the set the cohort is compared with first.
+    """How many of the real records that a cohort is compared with have each code."""
 
-    What is shown of a slice is made of counts in multiples of `step`. There is a slice for every condition anyone
-    thinks of, and exact counts of two that differ by a few patients would reveal how many of those have a code. The
-    test split is always the same: its counts are shown as they are.
-    """
-
-    counts: tuple[NDArray[np.int64], ...]
-    totals: tuple[int, ...]
-    step: int
+    counts: NDArray[np.int64]  # (N,)
+    total: int
 
     @classmethod
-    def of(cls, *nested: Records, step: int = 1) -> "RealCounts":
-        """`nested`: the records compared with, then any larger sets they are part of."""
-        counts = tuple(np.bincount(r.indices, minlength=r.n_codes).astype(np.int64) for r in nested)
-        return cls(counts, tuple(len(r) for r in nested), step)
+    def of(cls, real: Records) -> "RealCounts":
+        return cls(np.bincount(real.indices, minlength=real.n_codes).astype(np.int64), len(real))
 
     @property
     def visible(self) -> NDArray[np.bool_]:
         """The codes whose number of patients may be shown, (N,)."""
-        return may_show(self.counts, self.totals)
+        return are_shown(self.counts)
 
     @property
     def prevalence(self) -> NDArray[np.float64]:
-        return self.share(self.counts[0])
-
-    @property
-    def smallest_cell(self) -> int:
-        """How many patients a cell of two codes must have; rounding must not change what it says by much."""
-        return SMALLEST_SHOWN if self.step == 1 else 3 * self.step
-
-    def public(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        return to_step(counts, self.step)
-
-    def share(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Numbers of patients as shares of the records compared with."""
-        return np.asarray(self.public(counts) / max(self.total, 1))
-
-    @property
-    def total(self) -> int:
-        return int(self.public(np.array(self.totals[0])))
+        return np.asarray(self.counts / max(self.total, 1))
 
 
 def pictures_and_tables(subject: Subject, unconditional: Records | None) -> tuple[Pictures, DrillDown]:
     """Pictures and tables, against the slice where the cohort is conditioned and the slice is large enough."""
     synth, real = subject.inside(subject.cohort), subject.inside(subject.test)
-    everyone = RealCounts.of(subject.test, subject.everyone)
+    everyone = RealCounts.of(subject.test)
     if subject.condition is None:
         images = pictures(synth, real, everyone, subject.vocabulary)
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
-        inside = RealCounts.of(real, subject.test, subject.everyone, step=ROUNDED_TO)
+        inside = RealCounts.of(real)
         images = pictures(synth, real, inside, subject.vocabulary)
         tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
     bars = guided_bars(subject.cohort, subject.condition, everyone, inside, unconditional, subject.vocabulary)
@@ -96,12 +72,12 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
             synthetic=float(of_synth[i]),
             rare=bool(prevalence[i] < median),
         )
-        for i in np.flatnonzero(visible & (counts.counts[0] > 0))
+        for i in np.flatnonzero(visible & (counts.counts > 0))
     ]
     return Pictures(
         prevalence=points,
         codes_not_shown=int((~visible).sum()),
-        sizes=_sizes(synth, real, counts),
+        sizes=_sizes(synth, real),
         correlation=_correlations(synth, real, counts, vocabulary),
     )
 
@@ -109,9 +85,7 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
 def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: Vocabulary) -> DrillDown:
     """Chapters, categories, the codes that are off the most and those that are missing."""
     visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
-    # that a code exists in the data set is no secret, that one patient of a slice has it is
-    least = 1 if counts.step == 1 else SMALLEST_SHOWN
-    in_train = np.bincount(train.indices, minlength=train.n_codes) >= least
+    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0
     missing = np.flatnonzero(in_train & (of_synth == 0))
     categories = _groups(code_systems.category, counts, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
@@ -121,17 +95,17 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
     def row(i: int) -> CodeRow:
         return CodeRow(
             code=vocabulary.codes[i],
-            description=code_systems.description(vocabulary.codes[i]),
+            description=vocabulary.name_of(vocabulary.codes[i]),
             real=float(prevalence[i]) if visible[i] else None,
             synthetic=float(of_synth[i]),
         )
 
-    worst_first = np.argsort(-_surprise(prevalence, counts.totals[0], of_synth, len(synth)) * visible, kind="stable")
+    worst_first = np.argsort(-_surprise(prevalence, counts.total, of_synth, len(synth)) * visible, kind="stable")
     most_missing = missing[np.argsort(-prevalence[missing] * visible[missing], kind="stable")][:MOST_MISSING]
     return DrillDown(
         chapters=_groups(code_systems.chapter, counts, of_synth, vocabulary),
         categories=[
-            row.model_copy(update={"description": code_systems.description(row.name)})
+            row.model_copy(update={"description": vocabulary.name_of(row.name) or code_systems.description(row.name)})
             for row in categories[:MOST_CATEGORIES]
         ],
         most_off=[row(int(i)) for i in worst_first[:MOST_OFF] if visible[i]],
@@ -156,7 +130,7 @@ def guided_bars(
     def bar(i: int, real: RealCounts, is_asked: bool) -> GuidedBar:
         return GuidedBar(
             code=vocabulary.codes[i],
-            description=code_systems.description(vocabulary.codes[i]),
+            description=vocabulary.name_of(vocabulary.codes[i]),
             real=float(real.prevalence[i]) if real.visible[i] else None,
             unconditional=None if ordinary is None else float(ordinary[i]),
             guided=float(guided[i]),
@@ -171,32 +145,34 @@ def guided_bars(
     return bars
 
 
-def _sizes(synth: Records, real: Records, counts: RealCounts) -> list[SizeBin]:
+def _sizes(synth: Records, real: Records) -> list[SizeBin]:
     n_bins = int(max(synth.sizes().max(initial=0), real.sizes().max(initial=0))) + 1
     of_synth, of_real = (np.bincount(each.sizes(), minlength=n_bins) for each in (synth, real))
     bins = []
     for first, last in large_bins(of_real):
         here = slice(first, last + 1)
-        share = float(of_synth[here].sum() / max(len(synth), 1))
-        bins.append(SizeBin(first=first, last=last, real=float(counts.share(of_real[here].sum())), synthetic=share))
+        shares = {
+            name: float(found[here].sum() / max(len(records), 1))
+            for name, found, records in (("real", of_real, real), ("synthetic", of_synth, synth))
+        }
+        bins.append(SizeBin(first=first, last=last, **shares))
     return bins
 
 
 def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> list[CorrelationPoint]:
     """Pairs of common codes; a correlation tells how many patients have both, so every cell of the pair's table must
     be one that may be shown."""
-    visible = np.flatnonzero(counts.visible & (counts.counts[0] > 0))
+    visible = np.flatnonzero(counts.visible & (counts.counts > 0))
     common = visible[np.argsort(-counts.prevalence[visible], kind="stable")][:CORRELATED_CODES]
     if len(common) < 2 or len(synth) == 0:
         return []
     of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
     together = of_real.astype(np.int64)
-    public = counts.public(together).astype(np.float64)
-    rho = [correlation(public, counts.total).clip(-1, 1), correlation(of_synth, len(synth))]
+    rho = [correlation(of_real.astype(np.float64), len(real)), correlation(of_synth, len(synth))]
     a, b = np.triu_indices(len(common), 1)
     both, n = together[a, b], together.diagonal()
     cells = (both, n[a] - both, n[b] - both, len(real) - n[a] - n[b] + both)
-    fit = np.logical_and.reduce([(cell == 0) | (cell >= counts.smallest_cell) for cell in cells])
+    fit = np.logical_and.reduce([are_shown(cell) for cell in cells])
     a, b = a[fit], b[fit]
     strongest = np.argsort(-np.maximum(np.abs(rho[0][a, b]), np.abs(rho[1][a, b])), kind="stable")[:MOST_PAIRS]
     return [

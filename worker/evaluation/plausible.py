@@ -4,50 +4,75 @@ from functools import partial
 
 import numpy as np
 
+from ehr.groups import Groups
 from ehr.records import Records
+from ehr.reports import Notable
+from ehr.rules import Rules
 from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.distinguisher import DISTINGUISHER
+from worker.engine.metrics.distinguisher import DISTINGUISHER, told_apart
 from worker.engine.metrics.groups_broken import GROUPS_BROKEN
-from worker.engine.metrics.groups_broken import measure as broken
-from worker.engine.metrics.measurement import CohortMetric, Plan, Result
-from worker.evaluation.disclosure import Basis, public_metric
-from worker.evaluation.plan import FamilyPlan, reported
+from worker.engine.metrics.groups_broken import measure as groups_broken
+from worker.engine.metrics.measurement import Measurement, Metric, Plan, Result
+from worker.engine.metrics.rules_broken import RULES_BROKEN
+from worker.engine.metrics.rules_broken import measure as rules_broken
+from worker.evaluation.figures import of_metric
+from worker.evaluation.plan import FamilyPlan, Metrics
 from worker.evaluation.subject import CUT, Subject
 
-COMPARED: tuple[CohortMetric, ...] = (DISTINGUISHER,)
+MOST_NOTABLE = 10
+LEAST_WEIGHT = 0.01  # of what a classifier tells by, that is worth a line
 
 
 def plausible_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
-    """Groups that are broken, and metrics that compare the cohort with real records of the same kind."""
+    """What the records break, and whether a classifier tells them from real records of the same kind."""
     test, train, synth = (subject.inside(each) for each in (subject.test, subject.train, subject.cohort))
     against = "real test records" if subject.condition is None else f"real test records that satisfy the condition{CUT}"
-    basis = Basis.of(subject, synth, test, patients=len(test), in_slice=subject.condition is not None)
-    plan: Plan[Result] = [
-        *_groups(subject, synth, test),
-        *(
-            (metric.name, partial(_compared, metric, synth, test, train, stream))
-            for metric, stream in zip(COMPARED, rng.spawn(len(COMPARED)), strict=True)
-        ),
+    steps: list[tuple[str, partial[Metrics]]] = []
+    if subject.groups is not None:
+        steps.append((GROUPS_BROKEN.name, partial(_groups, subject.groups, synth, test)))
+    if subject.rules is not None:  # a cohort that was asked to break a rule is not held to it
+        rules = subject.rules.without(subject.condition)
+        steps.append((RULES_BROKEN.name, partial(_rules, rules, synth, test, subject.vocabulary.codes)))
+    codes, (stream,) = subject.vocabulary.codes, rng.spawn(1)
+    steps.append((DISTINGUISHER.name, partial(_told_apart, synth, test, train, codes, stream)))
+    plan: Plan[Metrics] = steps
+    return FamilyPlan.measuring(against, plan)
+
+
+def _groups(groups: Groups, synth: Records, test: Records) -> Metrics:
+    broken = groups.broken_by(synth).mean(axis=0) if len(synth) else np.zeros(len(groups))
+    notable = [
+        Notable(codes=[groups.groups[i].name], note=f"not {groups.groups[i].rule}", share=float(broken[i]))
+        for i in np.argsort(-broken, kind="stable")
+        if broken[i] > 0
     ]
-    return FamilyPlan.measuring(against, reported(plan, lambda result: public_metric(result, basis)))
+    return _reported(GROUPS_BROKEN, groups_broken(groups, synth), groups_broken(groups, test), notable)
 
 
-def _groups(subject: Subject, synth: Records, test: Records) -> Plan[Result]:
-    groups = subject.groups
-    if groups is None:
-        return []
-    return [
-        (
-            GROUPS_BROKEN.name,
-            lambda: Result(GROUPS_BROKEN, {"value": broken(groups, synth), "floor": broken(groups, test)}),
+def _rules(rules: Rules, synth: Records, test: Records, codes: tuple[str, ...]) -> Metrics:
+    implied = {tuple(pair) for pair in rules.implies.tolist()}
+    notable = [
+        Notable(
+            codes=[codes[a], codes[b]],
+            note="without the second" if (a, b) in implied else "together",
+            share=count / len(synth),
         )
+        for a, b, count in rules.breaks(synth)[:MOST_NOTABLE]
     ]
+    return _reported(RULES_BROKEN, rules_broken(rules, synth), rules_broken(rules, test), notable)
 
 
-def _compared(
-    metric: CohortMetric, synth: Records, test: Records, train: Records, stream: np.random.Generator
-) -> Result:
+def _told_apart(
+    synth: Records, test: Records, train: Records, codes: tuple[str, ...], stream: np.random.Generator
+) -> Metrics:
     """`floor`: real training records in the synthetic ones' place, as many of them."""
     size = min(len(synth), len(train))
-    places = {"value": sampled(synth, size, stream), "floor": sampled(train, size, stream)}
-    return Result(metric, {role: metric.measure(each, test, train, stream) for role, each in places.items()})
+    value, weights = told_apart(sampled(synth, size, stream), test, stream)
+    floor, _ = told_apart(sampled(train, size, stream), test, stream)
+    notable = [Notable(codes=[codes[code]], share=share) for code, share in weights if share >= LEAST_WEIGHT]
+    return _reported(DISTINGUISHER, value, floor, notable)
+
+
+def _reported(metric: Metric, value: Measurement, floor: Measurement, notable: list[Notable]) -> Metrics:
+    report = of_metric(Result(metric, {"value": value, "floor": floor}))
+    return {metric.name: report.model_copy(update={"notable": notable[:MOST_NOTABLE]})}

@@ -7,10 +7,10 @@ import numpy as np
 from ehr.records import Records
 from ehr.reports import FamilyReport
 from worker.engine.metrics.privacy import plan_attacks
-from worker.evaluation.disclosure import Basis, public_attack
+from worker.evaluation.figures import of_attack
 from worker.evaluation.plan import FamilyPlan, Metrics, reported
 from worker.evaluation.subject import CUT, Subject
-from worker.evaluation.verdicts import CRASHED, FORBIDDEN, NEAR_IDENTICAL, TOO_FEW, attacks_verdict
+from worker.evaluation.verdicts import CRASHED, FORBIDDEN, TOO_FEW, attacks_verdict
 
 log = logging.getLogger(__name__)
 NOT_ITS_DATA = "not measured, because the model has learned from other data; its report there judges privacy"
@@ -39,10 +39,7 @@ def _attacks(
     subject: Subject, real: tuple[Records, Records, Records], rng: np.random.Generator, against: str, *, in_slice: bool
 ) -> FamilyPlan:
     """The attacks on `real`: train, holdout and test."""
-    if subject.codes_chosen and subject.near_identical:
-        return FamilyPlan.absent(against, "many of its records are identical", NEAR_IDENTICAL)
     train, holdout, test = real
-    basis = Basis.of(subject, subject.cohort, train, patients=min(len(train), len(holdout)), in_slice=in_slice)
 
     def conclude(metrics: Metrics) -> FamilyReport:
         if in_slice and all(metric.verdict is None for metric in metrics.values()):
@@ -55,5 +52,5 @@ def _attacks(
         return FamilyReport(against=against, absent=f"an unexpected {type(error).__name__}", verdict=CRASHED)
 
     plan = plan_attacks(subject.cohort, train, holdout, test, rng)
-    steps = reported(plan, lambda result: public_attack(result, basis), prefix="slice " if in_slice else "")
+    steps = reported(plan, of_attack, prefix="slice " if in_slice else "")
     return FamilyPlan(conclude, steps, crashed)

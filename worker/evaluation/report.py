@@ -1,13 +1,14 @@
 """The report on a cohort: what is measured, in which order, and what comes of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
 from ehr.records import Records
-from ehr.reports import AugmentationReport, Report
+from ehr.reports import AugmentationReport, FamilyReport, Pictures, Report
 from worker.engine.generators import SampleRequest
 from worker.engine.metrics.measurement import Plan
 from worker.evaluation.conditional import conditional_plan
@@ -87,10 +88,25 @@ class ReportPlan:
             codes_left_out=subject.codes_left_out,
             condition=subject.asked,
             targets=list(subject.targets),
-            verdict=overall_verdict(families),
+            verdict=overall_verdict(families, subject.audit),
             **families,
+            audit=subject.audit,
             augmentation=self.augmentation,
             pictures=pictures,
             drill_down=tables,
+            names=names_of(subject, pictures, families.values()),
             seconds={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
         )
+
+
+def names_of(subject: Subject, pictures: Pictures, families: Iterable[FamilyReport]) -> dict[str, str]:
+    """What the codes are called that the report shows and that have no place for it where they stand."""
+    wanted = subject.asked
+    asked = [] if wanted is None else [*wanted.all_of, *chain(*wanted.any_of), *wanted.none_of]
+    targets = chain(*(target.codes for target in subject.targets))
+    metrics = (metric for family in families for metric in family.metrics.values())
+    notable = chain(*(each.codes for metric in metrics for each in metric.notable))
+    shown = [*notable, *(point.code for point in pictures.prevalence)]
+    codes = dict.fromkeys([*asked, *targets, *(label.name for label in subject.label_list), *shown])
+    named = {code: subject.vocabulary.name_of(code) for code in codes}
+    return {code: name for code, name in named.items() if name is not None}

@@ -7,15 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
+from ehr.audits import ModelAudit
 from ehr.conditions import Condition
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.reports import Asked, AttainedTarget
+from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
 from worker.evaluation.labels import labels_in
-from worker.evaluation.near_identical import near_identical
 
 CUT = "; the larger side is cut to the size of the smaller one"
 Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)
@@ -41,25 +42,12 @@ class Subject:
     codes_left_out: int = 0
     attack: bool = True  # False for data whose terms forbid attacks
     groups: Groups | None = None  # codes of which one holds
-
-    @cached_property
-    def everyone(self) -> Records:
-        """All real records."""
-        return Records.concatenate([self.train, self.holdout, self.test])
+    rules: Rules | None = None  # pairs of codes that no record has
+    audit: ModelAudit | None = None  # of the model; None for those of earlier versions
 
     @cached_property
     def label_list(self) -> list[Label]:
         return labels_in(self.vocabulary, self.labels)
-
-    @property
-    def codes_chosen(self) -> bool:
-        """Whether whoever made the cohort had a say in which codes its records have."""
-        return self.condition is not None or bool(self.targets)
-
-    @cached_property
-    def near_identical(self) -> bool:
-        """Whether many of the cohort's records are one that hardly any real patient has."""
-        return near_identical(self.cohort, self.everyone)
 
     def inside(self, records: Records) -> Records:
         """The records that satisfy the condition; all if there is none."""

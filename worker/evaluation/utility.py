@@ -5,12 +5,11 @@ from functools import partial
 
 import numpy as np
 
-from ehr.disclosure import to_step
 from ehr.records import Records
 from ehr.reports import AugmentationReport, FamilyReport
 from worker.engine.metrics.classifier import ClassifierError, Label
-from worker.engine.metrics.utility import REAL_ADDED, UTILITY, augment_label, measurable, predict_label
-from worker.evaluation.disclosure import Basis, public_figures, public_label
+from worker.engine.metrics.utility import UTILITY, augment_label, measurable, predict_label
+from worker.evaluation.figures import figures, of_label
 from worker.evaluation.plan import FamilyPlan, Metrics
 from worker.evaluation.subject import Subject
 
@@ -28,16 +27,15 @@ def utility_plan(
 ) -> FamilyPlan:
     """What adding records to real ones does is put into `augmentation`. The steps draw from one stream of random
     numbers, one after the other."""
-    basis = Basis.of(subject, subject.cohort, subject.test, patients=len(subject.test), in_slice=False)
 
     def predict(label: Label) -> Metrics:
         result = predict_label(label, subject.cohort, subject.test, subject.train, rng)
-        return {f"{metric.name}: {label.name}": public_label(metric, result, basis) for metric in UTILITY}
+        return {f"{metric.name}: {label.name}": of_label(metric, result) for metric in UTILITY}
 
     def augment(label: Label) -> Metrics:
         if label.codes and measurable(label, [subject.test, subject.train]) is None:
             unguided, guided = (unconditional(), subject.cohort) if conditioned else (subject.cohort, None)
-            augmentation.append(_augmented(subject, label, {UNGUIDED: unguided, GUIDED: guided}, basis, rng))
+            augmentation.append(_augmented(subject, label, {UNGUIDED: unguided, GUIDED: guided}, rng))
         return {}
 
     def no_classifier(error: Exception) -> FamilyReport:
@@ -66,19 +64,9 @@ def _asked(subject: Subject) -> Label:
 
 
 def _augmented(
-    subject: Subject, label: Label, arms: dict[str, Records | None], basis: Basis, rng: np.random.Generator
+    subject: Subject, label: Label, arms: dict[str, Records | None], rng: np.random.Generator
 ) -> AugmentationReport:
     result = augment_label(label, subject.train, subject.test, arms, rng)
-    areas = {
-        arm: {
-            metric.name: public_figures(metric, {"value": measured[metric.name]}, basis)["value"] for metric in UTILITY
-        }
-        for arm, measured in result.arms.items()
-    }
-    added = {arm: _public_size(n) if arm == REAL_ADDED else n for arm, n in result.added.items()}
-    return AugmentationReport(label=label.name, arms=areas, real_records=_public_size(result.start), added=added)
-
-
-def _public_size(n: int) -> int:
-    """A number of real records: two that differ by a few patients must not reveal by how many."""
-    return int(to_step(np.array(n)))
+    areas = {arm: figures(measured) for arm, measured in result.arms.items()}
+    added = dict(result.added)
+    return AugmentationReport(label=label.name, arms=areas, real_records=result.start, added=added)

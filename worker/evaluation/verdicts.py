@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ehr.reports import FAMILIES, FamilyReport, MetricReport, Verdict
+from ehr.audits import ModelAudit
+from ehr.reports import FAMILIES, FamilyReport, MetricReport, Verdict, worst
 from worker.engine.metrics.attacks import AttackResult
-from worker.engine.metrics.verdicts import worst
 
 Judged = MetricReport | AttackResult
+AUDIT = "audit"
 
 CRASHED = Verdict(
     level="fail",
@@ -24,12 +25,6 @@ TOO_FEW = Verdict(
     reason="There are too few real patients with this condition to attack them alone: whether the cohort betrays them "
     "is not known.",
     advice="Share it as carefully as their records, or ask for a wider condition.",
-)
-NEAR_IDENTICAL = Verdict(
-    level="fail",
-    reason="Many records of this cohort are identical, and hardly any real patient, if any, has such a record. "
-    "Attacking the cohort would reveal individual patients, so nothing is known about its privacy.",
-    advice="Ask for fewer codes, or have whoever is responsible for the data review the cohort and release it.",
 )
 UNMEASURED = Verdict(
     level="fail",
@@ -63,9 +58,11 @@ def attacks_verdict(attacks: Collection[Judged]) -> Verdict:
     return PARTLY if verdict.level == "good" and any(each.verdict is None for each in attacks) else verdict
 
 
-def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
-    """The worst families decide, and are named."""
+def overall_verdict(families: Mapping[str, FamilyReport], audit: ModelAudit | None = None) -> Verdict:
+    """The worst families decide, and are named; so does an audit that the model fails."""
     judged = {name: family.verdict for name, family in families.items() if family.verdict is not None}
+    if audit is not None and audit.verdict.level == "fail":
+        judged[AUDIT] = audit.verdict
     if not judged:
         return Verdict(level="caution", reason="Nothing could be measured.", advice="Use a larger data set.")
     decisive = worst(judged.values())
@@ -76,7 +73,7 @@ def overall_verdict(families: Mapping[str, FamilyReport]) -> Verdict:
         names = _listed([family.title.lower() for family in FAMILIES if family.name in judged])
         unknown = "" if "privacy" in judged else " Its privacy is not judged here."
         return Verdict(level="good", reason=f"No concerns were found about this cohort in {names}.{unknown}", advice="")
-    titles = {family.name: family.title for family in FAMILIES}
+    titles = {family.name: family.title for family in FAMILIES} | {AUDIT: "Audit of the model"}
     decisive_ones = {titles[name]: verdict for name, verdict in judged.items() if verdict.level == decisive.level}
     reason = " ".join(f"{title}: {verdict.reason}" for title, verdict in decisive_ones.items())
     advice = " ".join(dict.fromkeys(verdict.advice for verdict in decisive_ones.values()))

@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.rollups import ROLLUPS, rolled_up
 from ehr.codes.systems import ZEROS_MATTER
 from ehr.errors import DataError, TooLargeError
-from ehr.formats.read.protocol import Batch, Events, Lines, Patients, Visits
+from ehr.formats.read.protocol import Batch, Events, Kinds, Lines, Patients, Visits
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import Limits
 from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from model_store.datasets import positions, split_of
+from worker.ingestion.called import Called
+from worker.ingestion.cdm import CdmTally, Facts
 from worker.ingestion.deciles import Labs
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
@@ -35,7 +36,9 @@ class Encoder:
         self._patient_of = Growing(EMPTY)
         self._has_patients = False
         self._whole: list[Ints] = []  # records that are there whatever codes they have
-        self._labs, self._people = Labs(), People()
+        self._labs, self._people, self._cdm = Labs(Numbering(limits.field_bytes)), People(), CdmTally()
+        # by patients, and by records for uploads that name no patients
+        self._called, self._called_in_records = Called(), Called()
         self._count = 0
         self.present: Mask = np.zeros(0, dtype=bool)  # which of `records` are there; known after `finish`
 
@@ -45,6 +48,8 @@ class Encoder:
             self._people.add(batch, self.patients)
         elif isinstance(batch, Visits):
             self._add_visits(batch)
+        elif isinstance(batch, Kinds):
+            self._cdm.add_kinds(batch, self.records, self.patients)
         else:
             self._add_events(batch)
 
@@ -60,11 +65,19 @@ class Encoder:
         self._count += int(usable.sum())
         if self._count > self.limits.rows:
             raise TooLargeError(f"the upload has more than {self.limits.rows:,} rows")
+        if batch.way is not None:
+            self._cdm.add_rows(record[usable], code[usable], batch.way[usable])
+        if batch.name is not None:
+            called, who = (self._called_in_records, record) if patient is None else (self._called, patient)
+            called.add(code[usable], who[usable], batch.name.filter(pa.array(usable)))
         plain = usable
         if batch.value is not None:
-            measured = usable & pc.is_valid(batch.value).to_numpy(zero_copy_only=False)
+            measured = usable & _is_number(batch.value)
             plain = usable & ~measured
-            self._labs.add(record[measured], code[measured], pc.fill_null(batch.value, 0.0).to_numpy()[measured])
+            unit = None if batch.value_unit is None else batch.value_unit.filter(pa.array(measured))
+            value = batch.value.to_numpy(zero_copy_only=False)[measured].astype(np.float32)
+            if len(value):
+                self._labs.add(record[measured], code[measured], value, unit, self.codes)
         self._rows.append(record[plain].astype(np.int32))
         self._codes.append(code[plain].astype(np.int32))
 
@@ -157,13 +170,18 @@ class Encoder:
         about_row, about_code = self._about_people(np.flatnonzero(present), choices.masked_age)
         if len(about_row):
             row, code = np.concatenate([row, about_row]), np.concatenate([code, about_code])
+        called = (self._called if self._has_patients else self._called_in_records).names(list(self.codes.number_of))
         rank, names = self._ranked()
         row, code = _distinct(row, rank[code], len(names))
         csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
-        summary = {"rollup": rollup, "labs": {"with_deciles": len(self._labs.cuts), "too_few": self._labs.without_cuts}}
-        return Encoded(
-            csr, Vocabulary(tuple(kept)), patients[present], n_patients, position, counted, self._labs.cuts, summary
-        )
+        summary = {"rollup": rollup, "labs": self._labs.summary()}
+        vocabulary, curves = Vocabulary(tuple(kept)), self._labs.curves
+        return Encoded(csr, vocabulary, patients[present], n_patients, position, counted, curves, summary, called)
+
+    def facts(self) -> Facts:
+        """What the rows said beside their codes; after `finish`."""
+        owner = self._patient_of.up_to(len(self.present))[: len(self.present)]
+        return Facts(self._cdm, list(self.codes.number_of), owner, self.present)
 
     def _plain_rows(self) -> tuple[Ints, Ints]:
         columns = []
@@ -236,6 +254,12 @@ class Encoder:
         place = (np.cumsum(stays) - 1).astype(np.int32)
         counted = Counted(self._count, self.rejects.rows, repeated, rare, dropped)
         return Records(indptr_of(sizes), place[code], len(kept)), kept, counted
+
+
+def _is_number(value: pa.DoubleArray) -> Mask:
+    """Which values are numbers that float32 can hold; nulls come as NaN, which is below nothing."""
+    within: Mask = np.abs(value.to_numpy(zero_copy_only=False)) <= np.finfo(np.float32).max
+    return within
 
 
 def _distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:

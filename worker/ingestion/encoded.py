@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.labs import LabCurve
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from worker.ingestion.numbering import Ints
@@ -44,5 +45,11 @@ class Encoded:
     n_patients: int
     position: NDArray[np.float32]  # (R,), decides the split
     counted: Counted
-    cuts: dict[str, list[float]] = field(default_factory=dict)  # of labs
+    curves: dict[str, LabCurve] = field(default_factory=dict)  # of labs
     summary: dict[str, Any] = field(default_factory=dict)  # of roll-up and labs
+    names: dict[str, str] = field(default_factory=dict)  # of codes, as enough rows call them
+
+    @property
+    def cuts(self) -> dict[str, list[float]]:
+        """The values between the deciles of each lab."""
+        return {lab: list(curve.cuts) for lab, curve in self.curves.items()}

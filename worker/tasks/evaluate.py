@@ -3,15 +3,17 @@
 import numpy as np
 from sqlalchemy.orm import Session
 
-from ehr.disclosure import rounded
+from ehr.audits import ModelAudit
+from ehr.disclosure import shown
 from ehr.errors import DataError, NotFoundError
 from ehr.records import Records
-from ehr.reports import REPORT_VERSION, Asked, AttainedTarget
+from ehr.reports import REPORT_VERSION, Asked, AttainedTarget, Report
+from ehr.shareable import ModelReport
 from ehr.vocabulary import Vocabulary
 from model_store.cohorts import effective_records, iter_blocks
 from model_store.datasets import StoredDataset
 from model_store.manifests import CohortManifest, vocabulary_in
-from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
+from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
@@ -51,9 +53,22 @@ def evaluate(run: JobRun) -> Outcome:
 
     def add_rows(session: Session) -> None:
         ReportRepository(session).add(row)
+        if _judges_the_model(subject, payload):
+            said = _said_of_model(report, withholds)
+            ModelRepository(session).remember_report(run.claim.owner, report.model_id, said)
 
     result = {"report_id": run.claim.job_id, "cohort_id": payload.cohort_job_id, "verdict": report.verdict.level}
     return Outcome(result, add_rows, keep=[])
+
+
+def _judges_the_model(subject: Subject, payload: EvaluatePayload) -> bool:
+    """Whether what is said of this cohort holds for its model: nothing was chosen, of the cohort or of its report."""
+    return subject.own_data and subject.condition is None and not subject.targets and payload.labels is None
+
+
+def _said_of_model(report: Report, withholds: bool) -> ModelReport:
+    judged = {name: family.verdict for name, family in report.families.items() if family.verdict is not None}
+    return ModelReport(report_id=report.job_id, records=report.records, families=judged, withholds=withholds)
 
 
 def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
@@ -74,9 +89,9 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     condition, reported = None, None
     if not asked.is_empty:
         condition = dataset.vocabulary.resolve(asked)
-        # rounded: reports on nested conditions exist too
-        support = rounded(int(condition.satisfied_by(train).sum()), len(train))
+        support = shown(int(condition.satisfied_by(train).sum()))
         reported = Asked(**asked.model_dump(), support_in_training=support)
+    model = _model(run, cohort)
     return Subject(
         cohort=synth,
         vocabulary=dataset.vocabulary,
@@ -92,12 +107,14 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         asked=reported,
         condition=condition,
         targets=_attained(manifest, dataset.vocabulary, synth),
-        generator=_generator(run, cohort) if own_data else None,
+        generator=None if model is None or not own_data else model[1],
+        audit=None if model is None else model[0],
         own_data=own_data,
         effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
         groups=dataset.groups,
+        rules=dataset.rules,
         attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )
 
@@ -131,11 +148,12 @@ def _may_attack_own(run: JobRun, cohort: Cohort) -> bool:
     return bool(row.summary.get("may_be_attacked", True))
 
 
-def _generator(run: JobRun, cohort: Cohort) -> Generator | None:
+def _model(run: JobRun, cohort: Cohort) -> tuple[ModelAudit | None, Generator] | None:
     try:
-        return model_of(run.runtime, run.claim.owner, cohort.model_id)[2]
+        row, _, generator = model_of(run.runtime, run.claim.owner, cohort.model_id)
     except NotFoundError:
         return None  # a cohort outlives its model; what needs the model is absent with its reason
+    return ModelAudit.of(row.details), generator
 
 
 def translated(records: Records, known: Vocabulary, wanted: Vocabulary) -> tuple[Records, int]:

@@ -15,10 +15,10 @@ from ehr.generators import CHUNK
 from model_store import layout
 from model_store.bundles import Bundle
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
-from model_store.files import MANIFEST
+from model_store.files import CDM, MANIFEST
 from model_store.ids import JOB, new_id
 from model_store.manifests import CohortPart, SourceModel
-from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim
+from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim, ReportRepository
 from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
@@ -27,8 +27,10 @@ from worker.engine.generators.protocol import EffectiveSize
 from worker.execution import JobRun, Outcome, new_worker_name, patiently
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
+from worker.tasks.describe import describe
 from worker.tasks.loading import model_of, resolved
 
+NOT_IN_ROWS = ("vocabulary", "names", "parts", "files", "lab_curves")  # of a manifest: what is large and in its file
 WAIT_SECONDS = 0.2  # between looks at parts that other workers are making
 LOOK_SECONDS = 1.0  # between looks at how far all workers are
 MOST_HELPERS = 16
@@ -225,13 +227,20 @@ def _store(run: JobRun, source: Source) -> Outcome:
     )
     request = source.payload.stored()
     remarks = {"warnings": request.pop("warnings"), "resolved": source.resolved()}
-    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts, **remarks)
+    if source.bundle.manifest.lab_curves:
+        remarks["lab_curves"] = source.bundle.manifest.lab_curves
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
     run.own_folders.append(folder)
+    if source.bundle.cdm is not None:
+        run.runtime.store.write(f"{folder}/{CDM}", source.bundle.cdm)
+        remarks["files"] = {CDM: hashlib.sha256(source.bundle.cdm).hexdigest()}
+    manifest = cohort_manifest(model, request, source.bundle.vocabulary, parts, **remarks)
     manifest_hash = save_cohort_manifest(run.runtime.store, f"{folder}/{MANIFEST}", manifest)
-    evaluate_id = new_id(JOB) if source.payload.evaluate else None
+    evaluate_id = new_id(JOB) if source.payload.evaluate and source.payload.against_real else None
+    description = describe(run.runtime.store, run.claim.job_id, manifest, source.bundle.manifest.config)
 
     def add_rows(session: Session) -> None:
+        ReportRepository(session).add_description(run.claim.owner, run.claim.job_id, description)
         CohortRepository(session).add(
             Cohort(
                 job_id=run.claim.job_id,
@@ -241,7 +250,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 n_records=source.payload.n,
                 prefix=folder,
                 manifest_hash=manifest_hash,
-                manifest=manifest.stored(without=["vocabulary", "parts"]) | {"n_parts": len(parts)},
+                manifest=manifest.stored(without=NOT_IN_ROWS) | {"n_parts": len(parts)},
             )
         )
         if evaluate_id is not None:

@@ -2,21 +2,28 @@
 
 from contextlib import ExitStack
 
+import numpy as np
 from sqlalchemy.orm import Session
 
+from ehr.codes.names import names_for
 from ehr.codes.systems import without_decile
 from ehr.formats import Limits, Options, SourceFile, open_upload, unpacked
+from ehr.formats.cdm import SourceCdm
 from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
-from ehr.groups import Groups, find_groups
+from ehr.groups import find_groups
+from ehr.rules import Rules
+from ehr.vocabulary import Vocabulary
 from model_store import layout
-from model_store.datasets import StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
+from model_store.datasets import SPLITS, StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
 from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload
 from worker.execution import JobRun, Outcome
+from worker.ingestion.called import given_names
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
+from worker.ingestion.rules import find_rules
 from worker.ingestion.summary import format_summary, ingest_summary
 
 
@@ -50,7 +57,11 @@ def ingest(run: JobRun) -> Outcome:
         {"codes": group.name, "rule": group.rule, "origin": group.origin, "n_codes": len(group.codes)}
         for group in groups.groups
     ]
-    return _store(run, payload, encoded, reader, groups, summary)
+    train = encoded.records.take(np.flatnonzero(split == SPLITS.index("train")))
+    rules = find_rules(train, encoded.vocabulary.codes, groups)
+    summary["rules"] = {"certain": len(rules.certain), "found": len(rules) - len(rules.certain)}
+    cdm = encoder.facts().source_cdm(reader, encoded.vocabulary.codes, payload.rollup)
+    return _store(run, payload, encoded, reader, rules, summary, cdm)
 
 
 def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack) -> list[SourceFile]:
@@ -75,25 +86,29 @@ def _store(
     payload: IngestPayload,
     encoded: Encoded,
     reader: Reader,
-    groups: Groups,
+    rules: Rules,
     summary: dict[str, object],
+    cdm: SourceCdm | None,
 ) -> Outcome:
+    units = reader.lab_units.known()
+    codes = encoded.vocabulary.codes
     dataset = StoredDataset(
         encoded.records,
         encoded.position,
-        encoded.vocabulary,
+        Vocabulary(codes, names_for(codes, given_names(reader, encoded.names))),
         payload.test_share,
         payload.holdout_share,
         data_hash(encoded.records, encoded.position),
         payload.may_be_attacked,
-        groups if len(groups) else None,
+        rules.groups if len(rules.groups) else None,
+        rules if len(rules) else None,
+        {lab: curve.in_unit(units) for lab, curve in encoded.curves.items()},
     )
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)
     kept = {without_decile(code) for code in encoded.vocabulary.codes}
     known = {code: found for code, found in reader.concepts.items() if code in kept}
-    details = {"lab_cut_points": encoded.cuts, "concepts": known}
-    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, **details)
+    manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, cdm, concepts=known)
 
     def add_rows(session: Session) -> None:
         DatasetRepository(session).add(

@@ -11,6 +11,7 @@ from ehr.errors import CorruptError
 from ehr.vocabulary import Vocabulary
 from model_store.bundles import Bundle, load_bundle
 from model_store.datasets import StoredDataset, load_dataset
+from model_store.manifests import DatasetManifest, stored_cdm
 from model_store.repositories import DatasetRepository, ModelRepository
 from model_store.tables import Model
 from worker.contract import GeneratePayload
@@ -22,6 +23,13 @@ def dataset_of(runtime: Runtime, owner: str, dataset_id: str) -> StoredDataset:
     with runtime.database.read_scope() as session:
         row = DatasetRepository(session).get(owner, dataset_id)
     return load_dataset(runtime.store, row.prefix, row.manifest_hash)
+
+
+def cdm_of(runtime: Runtime, owner: str, dataset_id: str) -> bytes | None:
+    """How the dataset's records stood in the CDM they came from, as it is stored; None if they came from none."""
+    with runtime.database.read_scope() as session:
+        row = DatasetRepository(session).get(owner, dataset_id)
+    return stored_cdm(runtime.store, row.prefix, DatasetManifest.read(runtime.store, row.prefix, row.manifest_hash))
 
 
 def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle, Generator]:

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import time
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
+from ehr.audits import ModelAudit
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, generator_spec
 from model_store import layout
@@ -19,9 +21,11 @@ from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest, Generator, State, generator_named
 from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
+from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
-from worker.tasks.loading import dataset_of, pack_tensors, plain
+from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
+from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +34,7 @@ CHECKPOINT_STEPS = 20
 
 
 def train(run: JobRun) -> Outcome:
-    """Load, fit, measure what generating will cost, store."""
+    """Load, fit, attack the model, measure what generating will cost, draw the reference cohort, store."""
     give_back_memory()
     held_before = memory_bytes()
     payload = TrainPayload.model_validate(run.claim.payload)
@@ -40,17 +44,24 @@ def train(run: JobRun) -> Outcome:
     settings = generator_spec(payload.generator).resolve(
         payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
     )
+    begun = time.monotonic()
     generator = _fit(run, payload, dataset, settings)
+    took = time.monotonic() - begun
     run.check()
-    run.progress.step("store", maximum=1)
+    audited = audit(run, payload, dataset, generator, took)
+    run.check()
     costs = _costs(generator.state(), dataset, held_before)
-    return _store(run, payload, dataset, generator, settings, costs)
+    reference = _reference(run, payload, dataset, generator, took)
+    run.progress.step("store", maximum=1)
+    return _store(run, payload, dataset, generator, settings, costs, audited, reference)
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
     known = [dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator]
     if dataset.groups is not None:
         known.append(json.dumps(dataset.groups.as_json(dataset.vocabulary.codes)))
+    if dataset.rules is not None:
+        known.append(json.dumps(dataset.rules.as_json()))
     checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
     train_set = dataset.split("train", payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
@@ -76,6 +87,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         hooks,
         resume_from,
         dataset.groups,
+        dataset.rules,
     )
     try:
         return generator_named(payload.generator).fit(request)
@@ -94,6 +106,21 @@ def _costs(state: State, dataset: StoredDataset, held_before: int | None) -> dic
         return None
 
 
+def _reference(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, training_seconds: float
+) -> Drawn:
+    settings = run.runtime.settings
+    run.progress.step("draw", settings.reference_records, unit="records")
+
+    def on_progress(done: int) -> None:
+        run.check()
+        run.progress.advance(done)
+
+    seconds = max(settings.reference_seconds, SHARE_OF_TRAINING * training_seconds)
+    n = settings.reference_records
+    return reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
+
+
 def _store(
     run: JobRun,
     payload: TrainPayload,
@@ -101,8 +128,11 @@ def _store(
     generator: Generator,
     settings: ResolvedSettings,
     costs: dict[str, Any] | None,
+    audited: ModelAudit,
+    reference: Drawn,
 ) -> Outcome:
     state = generator.state()
+    drawn, facts = reference
     folder = layout.model_folder(payload.model_id, run.claim.attempt)
     run.own_folders.append(folder)
     details = {
@@ -116,10 +146,14 @@ def _store(
         "holdout_share": dataset.holdout_share if payload.holdout_share is None else payload.holdout_share,
         "curve": plain(state.config.get("curve", [])),
         "costs": costs,
+        "reference": plain(facts),
+        "audit": plain(audited.model_dump(mode="json")),
     }
-    manifest = model_manifest(plain(state.config), dataset.vocabulary, **details)
-    bundle = Bundle(pack_tensors(state.tensors), manifest)
-    manifest_hash = save_bundle(run.runtime.store, folder, bundle)
+    curves = {"lab_curves": dataset.lab_curves} if dataset.lab_curves else {}
+    manifest = model_manifest(plain(state.config), dataset.vocabulary, **details, **curves)
+    cdm = cdm_of(run.runtime, run.claim.owner, payload.dataset_id)
+    bundle = Bundle(pack_tensors(state.tensors), manifest, cdm)
+    manifest_hash = save_bundle(run.runtime.store, folder, bundle, drawn)
 
     def add_rows(session: Session) -> None:
         ModelRepository(session).add(

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from worker.engine.denoisers.few_patients import CodeTables
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT, Noise
 
 UNKNOWN_SIZE = -1
@@ -30,6 +31,11 @@ class Denoiser(nn.Module, ABC):
         revealed before all codes (`size_log_prior` is then its distribution); others ignore it. UNKNOWN_SIZE, or None
         for all, stands for a size that is not revealed yet.
         """
+
+    @property
+    def code_tables(self) -> CodeTables:
+        """Its weights that belong to single codes, where what few patients taught is to be restrained."""
+        return CodeTables()
 
     def rows_per_call(self, device: torch.device) -> int:
         """How many records one call without gradients should take, so that activations stay within memory and cache."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ehr.generators.d3pm import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, prior_logits
+from worker.engine.denoisers.few_patients import CodeTables
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import SizeNetwork
 
@@ -105,6 +106,16 @@ class SparseDenoiser(Denoiser):
             return super().size_log_probability(x_known)
         log_p: Tensor = self.sizes(x_known)
         return log_p
+
+    @property
+    def code_tables(self) -> CodeTables:
+        return CodeTables(
+            outputs=("out.weight",),
+            inputs=("present.weight",),
+            transposed_inputs=() if self.sizes is None else ("sizes.present.weight",),
+            pairs=() if self.pairwise is None else ("pairwise.weight",),
+            bias="out.bias",
+        )
 
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
         evidence = self.noise.evidence(x_t, t)  # (B, N)

@@ -10,28 +10,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.conditions import Condition
-from ehr.errors import ConfigError, DataError, StateError
+from ehr.errors import ConditionError, ConfigError, DataError, StateError
 from ehr.generators.d3pm import D3PM, D3PMConfig
 from ehr.groups import Groups
 from ehr.records import Records
+from ehr.rules import Rules
 from worker.engine.blocks import Ties, blocks_of_chunk
+from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
+from worker.engine.denoisers.few_patients import CodeTables, FewPatients
 from worker.engine.generators.protocol import (
     Chunk,
     EffectiveSize,
     FitRequest,
     Generator,
     LogLoss,
+    RecordLosses,
     SampleProgress,
     SampleRequest,
     State,
     sample_in_chunks,
 )
 from worker.engine.guidance import ConditionEnergy, LangevinGuidance
-from worker.engine.losses import Elbo, held_out_elbo
+from worker.engine.losses import Elbo, held_out_elbo, record_losses
 from worker.engine.noise import HIDDEN, Noise, TwoStateNoise, noise_named
 from worker.engine.reveal import deal_offsets, reveal_sample
+from worker.engine.rules import RuleTable
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
 from worker.engine.smc import twisted_sample
@@ -50,11 +55,19 @@ class D3PMGenerator(Generator):
     spec = D3PM
 
     def __init__(
-        self, config: D3PMConfig, prevalence: Tensor, sizes: Tensor, seed: int = 0, groups: Groups | None = None
+        self,
+        config: D3PMConfig,
+        prevalence: Tensor,
+        sizes: Tensor,
+        seed: int = 0,
+        groups: Groups | None = None,
+        rules: Rules | None = None,
     ) -> None:
         """`prevalence` (N,) of the codes, `sizes` the share of training records with 0, 1, 2, ... codes."""
         self.config, self.prevalence, self.sizes = config, prevalence, sizes
         self.groups = groups or Groups(len(prevalence))
+        self.rules = rules or Rules(self.groups)
+        self.rule_table = RuleTable(self.rules)
         self.noise: Noise = noise_named(config.noise).create(prevalence, config.timesteps, self.groups)
         with seeded(seed):  # initial weights come from torch's global generator
             self.denoiser: Denoiser = build_denoiser(config.denoiser, self.noise, prevalence, sizes)
@@ -79,9 +92,11 @@ class D3PMGenerator(Generator):
         sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
         prevalence = torch.from_numpy(train.prevalence())
-        generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups)
+        generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
         generator.to(resolve_device(request.device))
-        learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout)
+        restrains = config.training.restrain_rare and generator.denoiser.code_tables != CodeTables()
+        few = FewPatients.of(train, generator.device) if restrains else None
+        learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
         plan = learner.plan(len(train))
         return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
 
@@ -96,6 +111,7 @@ class D3PMGenerator(Generator):
         """Move network and noise tables to a device."""
         self.device = device
         self.noise = self.noise.to(device)
+        self.rule_table = self.rule_table.to(device)
         self.denoiser.to(device)
         self.denoiser.noise = self.noise
 
@@ -110,6 +126,19 @@ class D3PMGenerator(Generator):
             return measured.value, measured.standard_error
 
         return elbo
+
+    def record_losses(self) -> RecordLosses:
+        return partial(record_losses, self.denoiser, self.noise, self.device)
+
+    def conditional_prevalence(self) -> ConditionalPrevalence | None:
+        return None if not self.noise.reveals else partial(revealed_prevalence, self.denoiser, self.device)
+
+    def restrain(self, train: Records, holdout: Records | None, seed: int = 0) -> float | None:
+        """Restrain what few of the training records have taught, as training does in the end; how strongly."""
+        few, config = FewPatients.of(train, self.device), self.config.training
+        learner = D3PMLearner(self.denoiser, self.noise, config, self.device, holdout, few)
+        learner.load_weights(learner.restrained(learner.best, seed))
+        return learner.restraint
 
     # --- sampling ---
 
@@ -153,7 +182,7 @@ class D3PMGenerator(Generator):
         sized = self.denoiser.size_log_prior is not None
         for rows, condition in self._conditions(chunk):
             if condition not in starts:
-                starts[condition] = Starts.under(self.denoiser, condition, self.device)
+                starts[condition] = self._starts(condition)
             x[rows], size = starts[condition].draw(len(rows), generator)
             if size is not None:
                 sizes[rows] = size
@@ -161,13 +190,26 @@ class D3PMGenerator(Generator):
         offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
         hidden, steps = (x == HIDDEN).any(0).nonzero().squeeze(1), self.steps_of(chunk.request)
         groups = self.noise.groups if len(self.groups) else None
-        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, chunk.request.seed, chunk.number, groups)
-        return reveal_sample(reading, blocks, offsets, generator, groups)
+        rules = self.rule_table if len(self.rules) else None
+        leading = () if rules is None else rules.leading
+        seed, number = chunk.request.seed, chunk.number
+        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, seed, number, groups, leading)
+        return reveal_sample(reading, blocks, offsets, generator, groups, rules)
+
+    def _starts(self, condition: Condition | None) -> Starts:
+        """How records begin under a condition. Rules that were found give way if they leave no way to satisfy it."""
+        if condition is None or len(self.rules) == 0:
+            return Starts.under(self.denoiser, condition, self.device)
+        try:
+            return Starts.under(self.denoiser, condition, self.device, self.rule_table)
+        except ConditionError:
+            certain = RuleTable(self.rules.only_certain).to(self.device)
+            return Starts.under(self.denoiser, condition, self.device, certain)
 
     def _conditions(self, chunk: Chunk) -> list[tuple[NDArray[np.int64], Condition | None]]:
-        """Rows and their conditions, with all that follows from these by the groups."""
+        """Rows and their conditions, with all that follows from these by groups and rules."""
         return [
-            (rows, condition if condition is None else self.groups.settled(condition))
+            (rows, condition if condition is None else self.rules.settled(condition))
             for rows, condition in chunk.conditions()
         ]
 
@@ -189,9 +231,11 @@ class D3PMGenerator(Generator):
         effective_size: EffectiveSize | None,
     ) -> Tensor:
         if condition is None or condition.is_empty:
-            return ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
+            x = ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
+            return self._mended(x, None, generator)
         assert isinstance(self.noise, TwoStateNoise)
-        x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator)
+        mend = partial(self._mended, condition=condition, generator=generator)
+        x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator, mend)
         if effective_size is not None:
             effective_size.add(rows, effective)
         return x
@@ -201,11 +245,16 @@ class D3PMGenerator(Generator):
         assert chunk.request.condition is not None
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         guide = LangevinGuidance(
-            ConditionEnergy(self.groups.settled(chunk.request.condition), self.noise.groups),
+            ConditionEnergy(self.rules.settled(chunk.request.condition), self.noise.groups),
             strength=chunk.request.strength,
         )
         denoise = self._denoise(chunk.rows, generator)
-        return ancestral_sample(denoise, self.noise, chunk.rows, self.steps_of(chunk.request), generator, guide)
+        x = ancestral_sample(denoise, self.noise, chunk.rows, self.steps_of(chunk.request), generator, guide)
+        return self._mended(x, None, generator)
+
+    def _mended(self, x: Tensor, condition: Condition | None, generator: torch.Generator) -> Tensor:
+        """Records (B, N) that break no rule: these samplers turn codes on and off until their last step."""
+        return self.rule_table.mend(x, condition, self.prevalence.to(x.device), generator)
 
     def _denoise(self, rows: int, generator: torch.Generator) -> Denoise:
         """The denoiser bound to sizes that are drawn for these records."""
@@ -225,6 +274,8 @@ class D3PMGenerator(Generator):
         }
         if len(self.groups):
             config["groups"] = self.groups.as_json(range(self.groups.n_codes))
+        if len(self.rules):
+            config["rules"] = self.rules.as_json()
         return State(tensors, config)
 
     @classmethod
@@ -233,7 +284,8 @@ class D3PMGenerator(Generator):
         prevalence = state.tensors["prevalence"]
         groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
         settings = D3PMConfig(**state.config["settings"])
-        generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups)
+        rules = Rules.from_json(state.config.get("rules", {}), groups)
+        generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups, rules=rules)
         weights = {
             name.removeprefix("denoiser/"): value
             for name, value in state.tensors.items()

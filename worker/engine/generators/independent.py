@@ -8,10 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from ehr.conditions import Condition
-from ehr.errors import DataError
+from ehr.errors import ConditionError, DataError
 from ehr.generators.independent import INDEPENDENT
 from ehr.groups import Groups
 from ehr.records import Records
+from ehr.rules import Rules
+from worker.engine.conditional_prevalence import ConditionalPrevalence
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -23,8 +25,10 @@ from worker.engine.generators.protocol import (
     sample_in_chunks,
 )
 from worker.engine.independent import independent_log_loss, independent_records
+from worker.engine.rules import RuleTable
 
 STATE_VERSION = 1
+TRIES = 100  # to meet an any_of that rules leave hardly a way to meet
 
 
 class IndependentGenerator(Generator):
@@ -32,15 +36,19 @@ class IndependentGenerator(Generator):
 
     spec = INDEPENDENT
 
-    def __init__(self, prevalence: NDArray[np.float64], groups: Groups | None = None) -> None:
+    def __init__(
+        self, prevalence: NDArray[np.float64], groups: Groups | None = None, rules: Rules | None = None
+    ) -> None:
         self.prevalence = prevalence  # (N,)
         self.groups = groups or Groups(len(prevalence))
+        self.rules = rules or Rules(self.groups)
+        self.rule_table = RuleTable(self.rules)
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         if len(request.train) == 0:
             raise DataError("there is nothing to learn from: the training records are empty")
-        return cls(request.train.prevalence(), request.groups)
+        return cls(request.train.prevalence(), request.groups, request.rules)
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.method_of(request)
@@ -48,21 +56,34 @@ class IndependentGenerator(Generator):
         def draw(chunk: Chunk) -> Records:
             rng = np.random.default_rng(chunk.seed)
             records = independent_records(self.prevalence, chunk.rows, rng)
-            if not request.asks_for_something and len(self.groups) == 0:
+            if not request.asks_for_something and len(self.groups) == 0 and len(self.rules) == 0:
                 return records
-            x = records.to_dense(np.uint8)
+            x: NDArray[Any] = records.to_dense(np.uint8)
             if len(self.groups):  # one variable, not codes by themselves
                 x[:, self.groups.group_of >= 0] = 0
                 self.groups.draw(x, self.prevalence, rng)
             for rows, condition in chunk.conditions():
-                if condition is not None:
-                    condition = self.groups.settled(condition)
-                    x[rows] = imposed = self._impose(condition, x[rows], rng)
-                    self.groups.mend(imposed, self.prevalence, rng, condition)
-                    x[rows] = imposed
+                x[rows] = self._possible(x[rows], condition, rng)
             return Records.from_dense(x)
 
         return sample_in_chunks(request, len(self.prevalence), draw, progress)
+
+    def _possible(self, x: NDArray[Any], condition: Condition | None, rng: np.random.Generator) -> NDArray[Any]:
+        """Records under the condition, groups and rules. Where a rule took the last code of an any_of, again."""
+        settled = None if condition is None else self.rules.settled(condition)
+        unmet = np.arange(len(x))
+        for _ in range(TRIES):
+            if settled is not None:
+                some = self._impose(settled, x[unmet], rng)
+                self.groups.mend(some, self.prevalence, rng, settled)
+                x[unmet] = some
+            x[unmet] = self.rule_table.mended(x[unmet], settled, self.prevalence, rng)
+            if settled is None or len(unmet) == 0:
+                return x
+            unmet = unmet[~settled.satisfied_by(Records.from_dense(x[unmet]))]
+        if len(unmet):
+            raise ConditionError("rules of the data leave hardly any record that satisfies the condition")
+        return x
 
     def _impose(self, condition: Condition, x: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         """The same records under the condition; codes it does not name stay as drawn."""
@@ -86,6 +107,16 @@ class IndependentGenerator(Generator):
         redrawn[np.arange(len(missing)), k] = True
         x[np.ix_(missing, codes)] = redrawn
 
+    def conditional_prevalence(self) -> ConditionalPrevalence | None:
+        if len(self.groups):
+            return None
+
+        def shares(known: Records) -> NDArray[np.float32]:
+            given = known.to_dense(np.float32)
+            return np.where(given > 0, 1.0, self.prevalence).astype(np.float32)
+
+        return shares
+
     def log_loss(self) -> LogLoss:
         return partial(independent_log_loss, self.prevalence)
 
@@ -93,10 +124,13 @@ class IndependentGenerator(Generator):
         config: dict[str, Any] = {"generator": self.spec.name, "version": STATE_VERSION}
         if len(self.groups):
             config["groups"] = self.groups.as_json(range(self.groups.n_codes))
+        if len(self.rules):
+            config["rules"] = self.rules.as_json()
         return State({"prevalence": torch.from_numpy(self.prevalence)}, config)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         cls.require_own(state, STATE_VERSION)
         prevalence = state.tensors["prevalence"].numpy()
-        return cls(prevalence, Groups.from_json(state.config.get("groups", []), range(len(prevalence))))
+        groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
+        return cls(prevalence, groups, Rules.from_json(state.config.get("rules", {}), groups))

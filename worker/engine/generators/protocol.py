@@ -15,13 +15,17 @@ from ehr.generators import CHUNK, GeneratorSpec
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.records import Records
+from ehr.rules import Rules
 from worker.engine.checkpoints import Checkpoint
+from worker.engine.conditional_prevalence import ConditionalPrevalence
 from worker.engine.training import Hooks
 
 # Told how many records of how many are done.
 SampleProgress = Callable[[int, int], None]
 # Records -> nats per record and their standard error: how much the records surprise a model.
 LogLoss = Callable[[Records], tuple[float, float]]
+# (records, seed, draws) -> nats of each record at several rates of noise, the same noise for the same seed, (R, rates).
+RecordLosses = Callable[[Records, int, int], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class FitRequest:
     hooks: Hooks = field(default_factory=Hooks)
     checkpoint: Checkpoint | None = None  # resume from here
     groups: Groups | None = None  # codes of which one holds; records that break one are not learned from
+    rules: Rules | None = None  # pairs that no record has, over the same groups
 
 
 class Generator(ABC):
@@ -148,6 +153,15 @@ class Generator(ABC):
 
     def log_loss(self) -> LogLoss | None:
         """How to tell how likely a record is; None where a generator cannot."""
+        return None
+
+    def record_losses(self) -> RecordLosses | None:
+        """How much each record surprises the model, for audits; None where a generator cannot tell."""
+        return None
+
+    def conditional_prevalence(self) -> ConditionalPrevalence | None:
+        """How common codes are among the records that a condition would give, for audits; None where that has to be
+        found out by drawing them."""
         return None
 
     @abstractmethod

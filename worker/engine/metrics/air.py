@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain, sampled
 from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
@@ -96,8 +95,6 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 AIR = AttackMetric(
     name="air",
     title="Inferring other codes (F1)",
-    discloses=Discloses.AGGREGATE,
-    facts={"known": Discloses.AGGREGATE},
     meaning="How well someone who knows a training patient's most common codes can guess the patient's other codes "
     "from the most similar synthetic records (F1 score: 1 if all other codes are guessed and no wrong ones, 0 if none "
     "is).",

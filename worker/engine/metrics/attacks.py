@@ -13,14 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
-from ehr.errors import ConfigError
 from ehr.records import Records
-from ehr.reports import Verdict
+from ehr.reports import Verdict, worst
 from worker.engine.metrics.intervals import random_groups
 from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric
 from worker.engine.metrics.nearest import two_nearest
-from worker.engine.metrics.verdicts import worst
 
 SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
 MAX_TARGETS = 10_000
@@ -76,10 +73,6 @@ class AttackResult:
     roles: Roles
     variants: Mapping[str, Roles] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)  # numbers for the sentences and the tables
-
-    def __post_init__(self) -> None:
-        if undeclared := self.facts.keys() - self.metric.facts.keys():
-            raise ConfigError(f"{self.metric.name!r} must declare what {', '.join(sorted(undeclared))} discloses")
 
     @property
     def verdict(self) -> Verdict | None:
@@ -143,7 +136,6 @@ class AttackMetric(Metric):
     family: str = "privacy"
     direction: Literal["higher", "lower"] = "lower"
     bounds: Bounds = SCORE_BOUNDS
-    facts: Mapping[str, Discloses] = field(default_factory=dict)  # numbers beside the figures, and what each discloses
     measure: Callable[[AttackSets, np.random.Generator], AttackResult]
 
 

@@ -2,7 +2,6 @@
 
 from math import sqrt
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.intervals import Z
 from worker.engine.metrics.measurement import Measurement, Metric, Words
 from worker.engine.metrics.verdicts import at_least
@@ -28,7 +27,6 @@ ATTAINMENT = Metric(
     name="attainment",
     family="conditional",
     title="Records that meet the condition",
-    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=(0.0, 1.0),
     meaning="The share of synthetic records that satisfy the condition they were asked for.",

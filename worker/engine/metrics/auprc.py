@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.measurement import Measurement, Words
 from worker.engine.metrics.ranking import AreaMetric, Curve
 from worker.engine.metrics.verdicts import Limits, by_shortfall
@@ -30,7 +29,6 @@ AUPRC = AreaMetric(
     name="auprc",
     title="Pointing out patients (AUPRC)",
     # that of a classifier that knows nothing is the share of patients with the disease
-    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="How many of the patients whom a model trained on the synthetic records points out really have the "
     "disease, over all thresholds (1 is perfect; at random it is the share of patients who have the disease).",
     rule=by_shortfall(limits),

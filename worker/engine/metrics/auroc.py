@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.measurement import Words
 from worker.engine.metrics.ranking import AreaMetric, Curve
 from worker.engine.metrics.verdicts import Limits, by_shortfall
@@ -20,7 +19,6 @@ LIMITS = Limits(good=0.03, sure=0.06, fail=0.1)
 AUROC = AreaMetric(
     name="auroc",
     title="Ranking patients by risk (AUROC)",
-    discloses=Discloses.AGGREGATE,
     meaning="How often a model trained on the synthetic records gives a real patient with the disease a higher risk "
     "than a real patient without it (0.5 is a coin toss, 1 is perfect).",
     rule=by_shortfall(lambda _: LIMITS),

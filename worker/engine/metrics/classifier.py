@@ -41,6 +41,12 @@ class Label:
 
     name: str
     codes: tuple[int, ...]
+    meaning: str | None = None  # what a code is called that is its name
+
+    @property
+    def words(self) -> str:
+        """For sentences."""
+        return self.name if self.meaning is None else f"{self.name} ({self.meaning})"
 
     def of(self, records: Records) -> NDArray[np.bool_]:
         """Which records have it, (R,)."""
@@ -50,13 +56,34 @@ class Label:
         return has
 
 
+@dataclass(frozen=True)
+class Classifier:
+    """A trained classifier and the codes it looks at."""
+
+    features: NDArray[np.int64]
+    booster: Any
+
+    @classmethod
+    def trained(cls, train: Records, label: Label, trees: int = TREES) -> "Classifier":
+        lightgbm = _lightgbm()
+        features = np.setdiff1d(usable_codes(train), label.codes)
+        data = lightgbm.Dataset(_matrix(train, features), label.of(train).astype(np.float32), free_raw_data=True)
+        return cls(features, lightgbm.train(SETTINGS, data, num_boost_round=trees))
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """How likely each record has the label, (R,)."""
+        return np.asarray(self.booster.predict(_matrix(records, self.features), num_threads=1))
+
+    def weights(self) -> list[tuple[int, float]]:
+        """(code, its share of all that the classifier tells by), the weightiest first."""
+        gain = np.asarray(self.booster.feature_importance("gain"), dtype=np.float64)
+        order = np.argsort(-gain, kind="stable")
+        return [(int(self.features[i]), float(gain[i] / gain.sum())) for i in order if gain[i] > 0]
+
+
 def trained_scores(train: Records, test: Records, label: Label, trees: int = TREES) -> NDArray[np.float64]:
     """Train on `train`; the scores of the test records, (R,)."""
-    lightgbm = _lightgbm()
-    features = np.setdiff1d(usable_codes(train), label.codes)
-    data = lightgbm.Dataset(_matrix(train, features), label.of(train).astype(np.float32), free_raw_data=True)
-    booster = lightgbm.train(SETTINGS, data, num_boost_round=trees)
-    return np.asarray(booster.predict(_matrix(test, features), num_threads=1))
+    return Classifier.trained(train, label, trees).scores(test)
 
 
 def usable_codes(train: Records) -> NDArray[np.int64]:

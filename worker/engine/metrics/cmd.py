@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.intervals import jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, SliceMetric, Words
@@ -64,7 +63,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 CMD = CohortMetric(
     name="cmd",
     title="Links between codes",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How far the links between codes (which diagnoses and procedures go together) differ from those in real "
@@ -83,7 +81,6 @@ CMD = CohortMetric(
 SLICE_CMD = SliceMetric(
     name="slice_cmd",
     title="Links between codes",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How far the links between codes differ between synthetic and real patients who meet the condition.",

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.intervals import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
@@ -28,7 +27,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 CODES_MISSING = CohortMetric(
     name="codes_missing",
     title="Codes missing",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How many codes of the training records appear in none of the synthetic records that were measured.",

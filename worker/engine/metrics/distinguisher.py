@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.auroc import auroc
-from worker.engine.metrics.classifier import Label, trained_scores
+from worker.engine.metrics.classifier import Classifier, Label
 from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
 from worker.engine.metrics.ranking import Ranking
@@ -19,17 +18,24 @@ TREES = 200  # telling two kinds apart needs fewer than predicting a disease
 
 def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
     """AUROC on a third of the records, of a classifier trained on the other two thirds, with as many of each kind."""
+    return told_apart(cohort, test, rng)[0]
+
+
+def told_apart(cohort: Records, test: Records, rng: np.random.Generator) -> tuple[Measurement, list[tuple[int, float]]]:
+    """The same, and the codes that it is told by: (code, its share of it), the weightiest first."""
     n = min(len(cohort), len(test), MOST)
     if n < FEWEST:
-        return Measurement(absent=f"fewer than {FEWEST} records of each kind")
+        return Measurement(absent=f"fewer than {FEWEST} records of each kind"), []
     # one more code says which records are of the cohort: then this is a label like any other
     both = [_marked(sampled(cohort, n, rng)), _unmarked(sampled(test, n, rng))]
     mixed = Records.concatenate(both).take(rng.permutation(2 * n))
     label = Label("synthetic", (cohort.n_codes,))
     known, asked = mixed.take(np.arange(4 * n // 3)), mixed.take(np.arange(4 * n // 3, 2 * n))
-    ranking = Ranking.of(label.of(asked), trained_scores(known, asked, label, TREES))
+    classifier = Classifier.trained(known, label, TREES)
+    ranking = Ranking.of(label.of(asked), classifier.scores(asked))
     draws = [rng.integers(0, len(asked), len(asked)) for _ in range(N_BOOTSTRAPS)]
-    return bootstrapped(auroc(ranking.curve()), np.array([auroc(ranking.curve(rows)) for rows in draws]), BOUNDS, n)
+    found = bootstrapped(auroc(ranking.curve()), np.array([auroc(ranking.curve(rows)) for rows in draws]), BOUNDS, n)
+    return found, classifier.weights()
 
 
 def _unmarked(records: Records) -> Records:
@@ -46,7 +52,6 @@ DISTINGUISHER = CohortMetric(
     name="distinguisher",
     family="plausible",
     title="Telling synthetic from real (AUROC)",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How often a classifier that has seen both gives a synthetic record a higher score than a real one (0.5: "

@@ -1,6 +1,5 @@
 """Effective sample size: how many independent records a weighted cohort is worth."""
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.measurement import Measurement, Metric, Words
 from worker.engine.metrics.verdicts import at_least
 
@@ -18,7 +17,6 @@ ESS = Metric(
     name="ess",
     family="conditional",
     title="Records it is worth, by weight",
-    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=(0.0, 1.0),
     meaning="The share of the synthetic records that count as independent ones when records were drawn by weight.",

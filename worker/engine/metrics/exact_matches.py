@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import GAIN_BOUNDS, AttackMetric, AttackResult, AttackSets, Roles, certain
 from worker.engine.metrics.intervals import CONFIDENCE
@@ -69,8 +68,6 @@ def _is_in(cohort: list[bytes], real: Records) -> NDArray[np.bool_]:
 EXACT_MATCHES = AttackMetric(
     name="exact_matches",
     title="Copies",
-    discloses=Discloses.SINGLE_PATIENT,
-    facts=dict.fromkeys(("identical_to_train", "identical_to_holdout"), Discloses.SINGLE_PATIENT),
     meaning="The share of synthetic records identical to one of as many training records as there are holdout records; "
     "records with few codes coincide by chance, as the control shows. The gain is the share of the cohort that copies "
     "any training record, beyond chance.",

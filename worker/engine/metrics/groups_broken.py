@@ -1,6 +1,5 @@
 """How many records could not exist: no or several members of a group of which a record has one."""
 
-from ehr.disclosure import Discloses
 from ehr.groups import Groups
 from ehr.records import Records
 from worker.engine.metrics.attainment import measure as share_of
@@ -17,7 +16,6 @@ GROUPS_BROKEN = Metric(
     name="groups_broken",
     family="plausible",
     title="Impossible records",
-    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=(0.0, 1.0),
     meaning="The share of records that have none or several of codes of which every patient has one, such as sex or "

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.independent import independent_log_loss
 from worker.engine.metrics.attacks import sampled
@@ -39,7 +38,6 @@ HELD_OUT_ELBO = Metric(
     name="held_out_elbo",
     family="fidelity",
     title="Surprise at unseen records (nats)",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How much a real, unseen record surprises the model, counted in nats: 0.7 nats fewer mean that the model "

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.intervals import CONFIDENCE, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, SliceMetric, Words
@@ -44,7 +43,6 @@ MCAD = CohortMetric(
     name="mcad",
     title="Codes per record",
     # a cohort whose records all have three codes shows how many patients have three
-    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic patients who would need another number of codes to match real ones (0 = none).",
@@ -62,7 +60,6 @@ MCAD = CohortMetric(
 SLICE_MCAD = SliceMetric(
     name="slice_mcad",
     title="Codes per record",
-    discloses=Discloses.SHARE_OF_PATIENTS,
     direction="lower",
     bounds=BOUNDS,
     meaning="The share of synthetic patients with the condition who would need another number of codes to match real "

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ehr.disclosure import Discloses
 from ehr.errors import ConfigError
 from ehr.records import Records
 from ehr.reports import FAMILIES, Verdict
@@ -84,12 +83,11 @@ Rule = Callable[[Mapping[str, Measurement]], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a metric measures, how to read it, and what its figures disclose about real patients."""
+    """What a metric measures and how to read it."""
 
     name: str
     family: str
     title: str  # short name for people
-    discloses: Discloses
     direction: Literal["higher", "lower"]  # which way is better
     bounds: Bounds
     meaning: str  # one plain sentence for a clinician
@@ -99,8 +97,6 @@ class Metric:
     def __post_init__(self) -> None:
         if self.family not in (families := [family.name for family in FAMILIES]):
             raise ConfigError(f"there is no family {self.family!r} of metrics; known: {', '.join(families)}")
-        if not isinstance(self.discloses, Discloses):
-            raise ConfigError(f"{self.name!r} must declare what it discloses, one of: {', '.join(Discloses)}")
 
     def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:
         """How good the measured value is beside its yardsticks; None if that cannot be said."""

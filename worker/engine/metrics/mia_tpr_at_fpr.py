@@ -4,7 +4,6 @@ wrong?"""
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain
 from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
@@ -60,7 +59,6 @@ def _score(targets: Records, cohort: Records, usual: NDArray[np.int32]) -> NDArr
 MIA_TPR_AT_FPR = AttackMetric(
     name="mia_tpr_at_fpr",
     title="Membership, careful attacker",
-    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="The share of training patients whom a careful attacker, wrong about only 1 in 100 other people, can name "
     "as members (1 % is chance).",
     rule=by_gain(caution_above=0.005, fail_above=0.02, unsure_above=0.1),

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain, sampled
 from worker.engine.metrics.intervals import LEFT_OUT, N_GROUPS, jackknife_interval, random_groups
@@ -62,7 +61,6 @@ def _score(near: list[NDArray[np.bool_]], ratio: float, left_out: int | None) ->
 MIR = AttackMetric(
     name="mir",
     title="Membership, by nearly equal records (F1)",
-    discloses=Discloses.SHARE_OF_PATIENTS,
     meaning="How well someone who holds a patient's record can tell from the cohort whether the patient was among "
     "those the model learned from, by looking for a nearly equal synthetic record (F1 score: 1 if all training "
     "patients are recognised and nobody else, 0 if none is).",

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.intervals import jackknife_interval, random_groups, too_few
@@ -92,7 +91,6 @@ def measure(
 MMD = CohortMetric(
     name="mmd",
     title="Whole records",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=BOUNDS,
     meaning="How easily whole synthetic records can be told from real ones by their similarity (0 = not at all).",

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.attacks import MAX_COMPARED, AttackMetric, AttackResult, AttackSets, Roles, certain
 from worker.engine.metrics.intervals import LEFT_OUT, N_GROUPS, jackknife_interval
 
@@ -15,8 +14,7 @@ ADVICE = (
     "This counts by itself, even where the membership attacks find nothing. Train with more records or fewer passes "
     "over them before you share a cohort."
 )
-# a cohort of one chosen record would show how near the nearest patient is
-MEDIANS = dict.fromkeys(("median_to_train", "median_to_holdout", "median_control_to_train"), Discloses.SINGLE_PATIENT)
+MEDIANS = ("median_to_train", "median_to_holdout", "median_control_to_train")
 
 
 def share_lower(to_train: NDArray[np.float64], to_holdout: NDArray[np.float64]) -> float:

@@ -3,10 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets
 from worker.engine.metrics.measurement import Words
-from worker.engine.metrics.nearest_comparison import ADVICE, MEDIANS, compare_nearest
+from worker.engine.metrics.nearest_comparison import ADVICE, compare_nearest
 from worker.engine.metrics.verdicts import by_gain
 
 
@@ -27,8 +26,6 @@ def measure(sets: AttackSets, rng: np.random.Generator) -> AttackResult:
 NNDR = AttackMetric(
     name="nndr",
     title="Singling out training patients",
-    discloses=Discloses.AGGREGATE,
-    facts=MEDIANS,
     meaning="The share of synthetic records that single out one training patient (much closer to the first than to the "
     "second) more than they single out anyone else (a half is ideal; passing this alone proves nothing).",
     rule=by_gain(caution_above=0.01, fail_above=0.1, unsure_above=0.3),

@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.intervals import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement, Words
@@ -52,7 +51,6 @@ def measure_rare(cohort: Records, test: Records, train: Records, rng: np.random.
 PREVALENCE_SPEARMAN = CohortMetric(
     name="prevalence_spearman",
     title="Order of codes, common to rare",
-    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=BOUNDS,
     meaning="Whether the codes, ordered from common to rare, come in the same order in synthetic and real records "
@@ -71,7 +69,6 @@ PREVALENCE_SPEARMAN = CohortMetric(
 PREVALENCE_SPEARMAN_RARE = CohortMetric(
     name="prevalence_spearman_rare",
     title="The same among rare codes",
-    discloses=Discloses.AGGREGATE,
     direction="higher",
     bounds=BOUNDS,
     meaning="The same agreement in order, looking only at the rarer half of the codes, where it is hardest.",

@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import Discloses
 from ehr.records import Records
 from worker.engine.metrics.intervals import code_counts, jackknife_interval, random_groups, too_few
 from worker.engine.metrics.measurement import Bounds, Measurement, SliceMetric, Words
@@ -34,7 +33,6 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
 SLICE_PREVALENCE_L1 = SliceMetric(
     name="slice_prevalence_l1",
     title="Frequencies of other codes",
-    discloses=Discloses.FEW_UNKNOWNS,
     direction="lower",
     bounds=BOUNDS,
     meaning="How much the frequencies of all codes, added up, differ between synthetic and real patients who meet the "

@@ -46,7 +46,7 @@ class LabelResult:
         if value.absent is not None and real.low is not None and real.low > chance:
             return _unlearned("fail" if self.expected >= 2 * SMALLEST_CLASS else "caution", self.label)
         yardstick = {"chance": Measurement(chance, chance, chance)}
-        return metric.verdict({**self.measured[metric.name], **yardstick}, {"label": self.label.name})
+        return metric.verdict({**self.measured[metric.name], **yardstick}, {"label": self.label.words})
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ def augment_label(
 
 
 def _unlearned(level: Level, label: Label) -> Verdict:
-    reason = f"No model for {label.name} can be trained on this cohort: too few of its records have it, or are without."
+    reason = (
+        f"No model for {label.words} can be trained on this cohort: too few of its records have it, or are without."
+    )
     advice = "Draw more records, or ask for the disease as a condition."
     return Verdict(level=level, reason=reason, advice=advice)
 

@@ -6,16 +6,14 @@ when a small one can be ruled out. That two intervals have a point in common is 
 always have.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import hypot
 from typing import Literal
 
-from ehr.reports import Level, Verdict
 from worker.engine.metrics.measurement import Finding, Measurement, Rule
 
 Direction = Literal["higher", "lower"]
-LEVELS: tuple[Level, ...] = ("good", "caution", "fail")  # from best to worst
 # how far from the floor to codes drawn independently a value may lie and still be good
 GOOD_SHARE = 0.5
 FAIL_SHARE = 0.9  # nearly all of the way is no better than all of it
@@ -37,12 +35,6 @@ class Limits:
         if loss.value > self.fail and loss.low > self.good:
             return "fail"
         return "caution" if loss.value > self.good and loss.low > 0 else "unsure"
-
-
-def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
-    """The worst verdict; of several equally bad ones the first. None if there is none."""
-    found = [verdict for verdict in verdicts if verdict is not None]
-    return max(found, key=lambda verdict: LEVELS.index(verdict.level), default=None)
 
 
 def excess(value: Measurement, yardstick: Measurement, direction: Direction) -> Measurement:

@@ -1,6 +1,8 @@
 """How d3pm learns: its objective, AdamW, its learning rates, and early stopping on held-out records."""
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,16 @@ from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
+from worker.engine.denoisers.few_patients import RESTRAINTS, USUAL_RESTRAINT, FewPatients
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
+from worker.engine.training.calibration import expected_shares
 from worker.engine.training.devices import precision, seeded
 from worker.engine.training.loop import Learner, Plan, TrainingRun
 from worker.engine.training.processes import Processes
 
+CALIBRATION_ROUNDS = 3
+FIDELITY_LOSS = 1e-3  # of the held-out ELBO, that restraint may cost at most
 SETTLE_RATE = 0.05  # of the learning rate
 SIZE_SHARE = 0.3  # of a batch's records, from which the number of codes is learned
 TIME_SAMPLERS: dict[str, type[TimeSampler]] = {"importance": ImportanceTimes, "power": PowerTimes}
@@ -63,7 +69,11 @@ class D3PMLearner(Learner):
         config: TrainingConfig,
         device: torch.device,
         holdout: Records | None = None,
+        few_patients: FewPatients | None = None,
     ) -> None:
+        """`few_patients`: restrains what is kept of codes that few training records have; None: nothing is."""
+        self.few_patients = few_patients
+        self.restraint: float | None = None  # that was chosen in the end
         self.denoiser, self.config, self.device = denoiser.to(device), config, device
         self.noise, self.holdout = noise.to(device), holdout
         self.weights = dict(denoiser.named_parameters())
@@ -141,20 +151,17 @@ class D3PMLearner(Learner):
         due = epoch == self.config.epochs or epoch % self.config.evaluate_every == 0
         if self.holdout is None or not due:
             return
-        value = self._held_out(self.holdout, run)
+        value = self._held_out(self.holdout, run.average, run.seed)
         if value < min((point["held_out"] for point in run.curve), default=math.inf):
             self.best = {name: weight.clone() for name, weight in run.average.items()}
         run.curve.append({"epoch": epoch, "loss": run.loss, "held_out": value})
 
-    def _held_out(self, holdout: Records, run: TrainingRun) -> float:
-        """Held-out ELBO of the averaged weights, always with the same draws, so that epochs compare."""
-        current = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.load_weights(run.average)
+    def _held_out(self, holdout: Records, weights: Mapping[str, Tensor], seed: int) -> float:
+        """Held-out ELBO of these weights, always with the same draws, so that epochs compare."""
         sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
-        generator = torch.Generator(self.device).manual_seed(run.seed)
-        with precision(self.device):
+        generator = torch.Generator(self.device).manual_seed(seed)
+        with self._loaded(weights), precision(self.device):
             elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
-        self.load_weights(current)
         return self.processes.agreed(elbo.value, self.device)
 
     def gives_up(self, run: TrainingRun) -> bool:
@@ -167,7 +174,59 @@ class D3PMLearner(Learner):
         return over
 
     def finish(self, run: TrainingRun) -> None:
-        self.load_weights(run.average if self.holdout is None else self.best)
+        weights = run.average if self.holdout is None else self.best
+        self.load_weights(self.restrained(weights, run.seed))
+
+    def restrained(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
+        """The weights with what few patients have taught restrained as much as held-out records allow."""
+        few, tables = self.few_patients, self.denoiser.code_tables
+        if few is None:
+            return weights
+        shares = self._shares(weights, few, seed)
+
+        def kept(restraint: float) -> dict[str, Tensor]:
+            return self._as_common(few.applied(weights, tables, restraint), shares, few, seed)
+
+        if self.holdout is None or len(self.holdout) == 0:
+            self.restraint = USUAL_RESTRAINT
+            return kept(USUAL_RESTRAINT)
+        allowed = (1 + FIDELITY_LOSS) * self._held_out(self.holdout, weights, seed)
+        for restraint in RESTRAINTS:
+            candidate = kept(restraint)
+            if self._held_out(self.holdout, candidate, seed) <= allowed:
+                self.restraint = restraint
+                return candidate
+        return weights
+
+    def _as_common(
+        self, weights: dict[str, Tensor], shares: Tensor | None, few: FewPatients, seed: int
+    ) -> dict[str, Tensor]:
+        """The weights with shifted log-odds, so that every code has the share of records it had (N,): less certain
+        of where a rare code belongs, a network would make it rarer."""
+        bias = self.denoiser.code_tables.bias
+        for _ in range(CALIBRATION_ROUNDS if bias in weights and shares is not None else 0):
+            now = self._shares(weights, few, seed)
+            assert now is not None and shares is not None
+            shift = torch.log((shares + 1e-9) / (now + 1e-9)).clamp(-1, 1)
+            weights[bias] = weights[bias] + torch.where(few.counts > 0, shift, 0.0).to(weights[bias].dtype)
+        return weights
+
+    def _shares(self, weights: Mapping[str, Tensor], few: FewPatients, seed: int) -> Tensor | None:
+        """How common these weights make each code, (N,); None for noise that reveals nothing."""
+        if not self.noise.reveals:
+            return None
+        with self._loaded(weights), precision(self.device):
+            return expected_shares(self.denoiser, self.noise, few.some, seed, self.device)
+
+    @contextmanager
+    def _loaded(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside, the network has these weights."""
+        current = {name: weight.detach().clone() for name, weight in self.weights.items()}
+        self.load_weights(weights)
+        try:
+            yield
+        finally:
+            self.load_weights(current)
 
     # --- checkpoints ---
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ehr.conditions import Condition
@@ -19,6 +20,7 @@ from ehr.generators.baseline import BaselineConfig
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.records import Records
+from ehr.rules import Rules
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.generators.baselines.networks import Optimisers
 from worker.engine.generators.protocol import (
@@ -30,6 +32,7 @@ from worker.engine.generators.protocol import (
     State,
     sample_in_chunks,
 )
+from worker.engine.rules import RuleTable
 from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
 from worker.engine.training.loop import Learner, Plan
 
@@ -50,9 +53,15 @@ class Baseline(Generator):
         self.settings, self.n_codes = settings, n_codes
         self.device = torch.device("cpu")
         self.curve: list[dict[str, float]] = []
-        self.groups, self.shares = Groups(n_codes), np.zeros(n_codes)  # groups, and how common their members are
+        self.keep_to(None, None, np.zeros(n_codes))
         with seeded(seed):
             self.network = self.build()
+
+    def keep_to(self, groups: Groups | None, rules: Rules | None, shares: NDArray[np.float64]) -> None:
+        """What no record may break, and how common codes (N,) are in training records."""
+        self.groups, self.shares = groups or Groups(self.n_codes), shares
+        self.rules = rules or Rules(self.groups)
+        self.rule_table = RuleTable(self.rules)
 
     # --- what each baseline says ---
 
@@ -97,8 +106,7 @@ class Baseline(Generator):
         learner = _BaselineLearner(baseline)
         run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
         baseline.curve = run.to_the_end()
-        if request.groups is not None:
-            baseline.groups, baseline.shares = request.groups, request.train.prevalence()
+        baseline.keep_to(request.groups, request.rules, request.train.prevalence())
         baseline.network.eval()
         return baseline
 
@@ -128,10 +136,12 @@ class Baseline(Generator):
 
     def _drawn(self, rows: int, request: SampleRequest, generator: torch.Generator) -> Records:
         x = self.draw(rows, generator, request.steps).cpu().numpy()
-        if len(self.groups):  # what the published method leaves to chance
+        if len(self.groups) or len(self.rules):  # what the published method leaves to chance
             x = x.astype(np.uint8)
             seed = int(torch.randint(2**31, (1,), generator=generator, device=self.device))
-            self.groups.mend(x, self.shares, np.random.default_rng(seed), None)
+            rng = np.random.default_rng(seed)
+            self.groups.mend(x, self.shares, rng, None)
+            x = self.rule_table.mended(x, None, self.shares, rng)
         return Records.from_dense(x)
 
     def _meeting(self, condition: Condition, n: int, request: SampleRequest, generator: torch.Generator) -> Records:
@@ -162,7 +172,11 @@ class Baseline(Generator):
             "curve": self.curve,
         }
         if len(self.groups):
-            config |= {"groups": self.groups.as_json(range(self.n_codes)), "shares": self.shares.tolist()}
+            config["groups"] = self.groups.as_json(range(self.n_codes))
+        if len(self.rules):
+            config["rules"] = self.rules.as_json()
+        if len(self.groups) or len(self.rules):
+            config["shares"] = self.shares.tolist()
         weights = self.network.state_dict().items()
         saved = {name: value.cpu() for name, value in weights if not name.startswith(self.training_only)}
         return State(saved, config)
@@ -178,8 +192,9 @@ class Baseline(Generator):
         except RuntimeError as error:
             raise StateError(f"the tensors do not fit the configuration: {error}") from None
         baseline.curve = list(state.config["curve"])
-        baseline.groups = Groups.from_json(state.config.get("groups", []), range(baseline.n_codes))
-        baseline.shares = np.array(state.config.get("shares", baseline.shares))
+        groups = Groups.from_json(state.config.get("groups", []), range(baseline.n_codes))
+        rules = Rules.from_json(state.config.get("rules", {}), groups)
+        baseline.keep_to(groups, rules, np.array(state.config.get("shares", baseline.shares)))
         baseline.network.eval()
         return baseline
 

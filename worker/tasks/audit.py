@@ -1,0 +1,45 @@
+"""The audit of a trained model: attacks on it, unless the terms of its data forbid them."""
+
+import logging
+
+import numpy as np
+
+from ehr.audits import ModelAudit
+from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.records import Records
+from model_store.datasets import StoredDataset
+from runtime.logs import place_of
+from worker.contract import TrainPayload
+from worker.engine.audit import ATTACKS, SECONDS, audit_model, not_audited
+from worker.engine.audit.verdicts import CRASHED
+from worker.engine.generators import Generator
+from worker.execution import JobRun
+
+log = logging.getLogger(__name__)
+SHARE_OF_TRAINING = 0.2  # of the time that training took, if that is more than SECONDS
+
+
+def audit(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, training_seconds: float
+) -> ModelAudit:
+    """What the model remembers of its training patients. A training of hours is not lost because its audit crashed, but
+    then nothing of the model may leave."""
+    run.progress.step("audit", len(ATTACKS), unit="attacks")
+    if not dataset.may_be_attacked:
+        return not_audited()
+    # A copy of the splits that training had: what the model has not seen is the holdout and the test records.
+    train = dataset.split("train", payload.holdout_share)
+    unseen = Records.concatenate([dataset.split(name, payload.holdout_share) for name in ("holdout", "test")])
+
+    def watch(attack: str, done: int) -> None:
+        run.check()
+        run.progress.advance(done, attack=attack)
+
+    seconds = max(SECONDS, SHARE_OF_TRAINING * training_seconds)
+    try:
+        return audit_model(generator, train, unseen, np.random.default_rng(payload.seed), seconds, watch)
+    except (JobCancelledError, LeaseLostError):
+        raise
+    except Exception as error:  # whatever it is: without an audit no cohort may leave
+        log.error("the audit crashed", extra={"type": type(error).__name__, "at": place_of(error)})
+        return not_audited(CRASHED)

@@ -1,0 +1,44 @@
+"""Describe a finished cohort by its own records: the report that everyone may read, made where no real record is."""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+from ehr.groups import Groups
+from ehr.rules import Rules
+from ehr.shareable import CohortDescription
+from model_store.blobs import BlobStore
+from model_store.cohorts import effective_records, iter_blocks
+from model_store.manifests import CohortManifest, vocabulary_in
+from worker.evaluation.description import Tally
+
+MOST_NAMED = 100  # of the codes that nobody asked for
+
+
+def describe(
+    store: BlobStore, cohort_id: str, manifest: CohortManifest, config: Mapping[str, Any]
+) -> CohortDescription:
+    """Block by block. `config`: of the generator, which knows what holds for every record."""
+    vocabulary, asked = vocabulary_in(manifest), manifest.condition
+    condition = vocabulary.resolve(asked)
+    wanted = None if condition.is_empty else condition
+    tally = Tally(vocabulary, wanted, vocabulary.resolve_targets(condition, manifest.targets))
+    groups = Groups.from_json(config.get("groups", []), range(len(vocabulary)))
+    rules = Rules.from_json(config.get("rules", {}), groups).without(wanted)
+    tally.groups, tally.rules = groups if len(groups) else None, rules if len(rules) else None
+    for block in iter_blocks(store, manifest):
+        tally.add(block.records)
+    described = tally.described(None if wanted is None else effective_records(store, manifest))
+    shown = [*asked.all_of, *chain(*asked.any_of), *asked.none_of, *chain(*(each.codes for each in manifest.targets))]
+    shown += [each.code for each in described.prevalence[:MOST_NAMED]]
+    return CohortDescription(
+        cohort_id=cohort_id,
+        model_id=manifest.model.id or "",
+        dataset_id=manifest.model.dataset_id or "",
+        records=tally.records,
+        codes=len(vocabulary),
+        condition=None if asked.is_empty else asked,
+        targets=tally.attained(manifest.targets),
+        synthetic=described,
+        names={code: name for code in dict.fromkeys(shown) if (name := vocabulary.name_of(code)) is not None},
+    )
