@@ -4,22 +4,24 @@ With no key configured the service is open, but only to requests that reach it t
 anything else could be another machine, or a web page in the user's browser.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import Scope
 
 from app.services import Services
 from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository
 from model_store.repositories.access import SCOPES
+from model_store.tables import ApiKey
 from runtime.binding import is_loopback
 
 OPEN_OWNER = "local"
-ADMIN = "admin"
+ADMIN, DATA = "admin", "data"
 
 _bearer = HTTPBearer(auto_error=False, description="An API key made by `ehr-d3pm keys create`.")
 
@@ -31,6 +33,17 @@ class Identity:
     owner: str
     scopes: frozenset[str]
     key_prefix: str | None  # None: the service is open
+    caps: Mapping[str, int | None] | None = None  # of exposure, where the key has its own
+
+    @property
+    def is_custodian(self) -> bool:
+        """Whether they hold the real records, and so may see what is computed from them."""
+        return bool(self.scopes & {DATA, ADMIN})
+
+    @property
+    def holder(self) -> str:
+        """Who is counted when a model is used."""
+        return self.key_prefix or OPEN_OWNER
 
     def require(self, scope: str) -> None:
         """ScopeError unless the key has the scope; `admin` has all."""
@@ -54,13 +67,34 @@ def identify(
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = keys.authenticate(credentials.credentials)
-            return Identity(key.owner, frozenset(key.scopes), key.prefix)
+            key = _authenticated(request, keys, credentials.credentials)
+            return _known(request, Identity(key.owner, frozenset(key.scopes), key.prefix, key.caps))
         if keys.any_active():
             raise AccessError("send an API key: 'Authorization: Bearer ehr_...'")
     if not _came_through_loopback(request):
         raise AccessError("without API keys the service answers on loopback only; make one: ehr-d3pm keys create")
-    return Identity(OPEN_OWNER, frozenset(SCOPES), None)
+    return _known(request, Identity(OPEN_OWNER, frozenset(SCOPES), None))
+
+
+def _authenticated(request: Request, keys: KeyRepository, secret: str) -> ApiKey:
+    try:
+        return keys.authenticate(secret)
+    except AccessError as error:
+        request.state.sender = (error.owner, error.key_prefix)  # somebody has a key that should be nobody's
+        raise
+
+
+def _known(request: Request, identity: Identity) -> Identity:
+    """The identity, which refusals of this request name from now on."""
+    request.state.identity = identity
+    request.state.sender = (identity.owner, identity.key_prefix)
+    return identity
+
+
+def sender_of(scope: Scope) -> tuple[str | None, str | None]:
+    """(owner, prefix of the key) of whoever sent a request, as far as that is known."""
+    sender: tuple[str | None, str | None] = scope.get("state", {}).get("sender", (None, None))
+    return sender
 
 
 def needs(scope: str) -> Callable[..., Awaitable[Identity]]:
@@ -92,7 +126,7 @@ def _host_of(url: str) -> str:
 Services_ = Annotated[Services, Depends(services_of)]
 Anyone = Annotated[Identity, Depends(identify)]
 Reader = Annotated[Identity, Depends(needs("read"))]
-DataOwner = Annotated[Identity, Depends(needs("data"))]
+DataOwner = Annotated[Identity, Depends(needs(DATA))]
 Trainer = Annotated[Identity, Depends(needs("train"))]
 Maker = Annotated[Identity, Depends(needs("generate"))]
 Admin = Annotated[Identity, Depends(needs(ADMIN))]

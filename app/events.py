@@ -3,9 +3,12 @@
 import json
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio.to_thread
 
+from app.access import Identity
+from app.readers import event_data
 from app.services import Services
 from model_store.repositories import TERMINAL_STATES, JobRepository
 from model_store.tables import JobEvent
@@ -16,14 +19,14 @@ LONGEST_LOOK_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 15.0
 
 
-async def event_stream(services: Services, owner: str, job_id: str, seen: int) -> AsyncIterator[str]:
-    """Events after `seen`, as they come; ends after the job's last."""
+async def event_stream(services: Services, identity: Identity, kind: str, job_id: str, seen: int) -> AsyncIterator[str]:
+    """Events after `seen` of a job of that kind, as they come; ends after the job's last."""
     look, last_sent = LOOK_SECONDS, time.monotonic()
     yield "retry: 2000\n\n"
     while True:
-        events = await anyio.to_thread.run_sync(_events_after, services, owner, job_id, seen)
+        events = await anyio.to_thread.run_sync(_events_after, services, identity.owner, job_id, seen)
         for event in events:
-            yield formatted(event)
+            yield formatted(event, event_data(identity, kind, event))
             seen = event.id
         if events and is_an_end(events[-1]):
             return  # an end with something after it was followed by a retry
@@ -43,8 +46,8 @@ def finished_before(jobs: JobRepository, owner: str, job_id: str, seen: int) -> 
     return job.state in TERMINAL_STATES and not jobs.events(owner, job_id, after=seen, limit=1)
 
 
-def formatted(event: JobEvent) -> str:
-    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(event.data)}\n\n"
+def formatted(event: JobEvent, data: dict[str, Any]) -> str:
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"
 
 
 def is_an_end(event: JobEvent) -> bool:

@@ -1,19 +1,27 @@
-"""A request for a cohort held against its model and the model's training records: can it be met, and how well?"""
+"""A request for a cohort held against its model and the records that the model drew once: can it be met, how well, and
+may what comes of it leave?
+
+Nothing here looks at patients: the answers are a function of the model's bundle and the request.
+"""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from app.schemas.answers import RelaxationAnswer, SupportAnswer, TargetSupportAnswer
+from app.gate import Gate, gate_of, smallest_part, unknown
+from app.schemas.answers import RelaxationAnswer, ReplacementAnswer, SupportAnswer, TargetSupportAnswer
 from app.schemas.requests import GenerateRequest
-from app.services import Services
-from ehr.conditions import AskedTarget, Condition
+from app.services import ModelFacts, Services
+from ehr.audits import ModelAudit, withholding_verdict
+from ehr.canonical_request import CanonicalRequest
+from ehr.conditions import AskedTarget, Target
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
 from ehr.generators import generator_spec
-from ehr.relaxation import Relaxation, Term, nearest, terms_of
-from ehr.support import UNKNOWN, Requirement, Support, TrainingIndex
-from ehr.vocabulary import Vocabulary
+from ehr.relaxation import ReadTarget, Term, nearest, read_targets, terms_of
+from ehr.support import ReferenceCohort, Requirement
 from model_store.tables import Model
 
-FEW_RECORDS = 200  # what comes with a condition is then learned from hardly anyone
+FEW_PATIENTS = 200  # what comes with a condition is then learned from hardly anyone
+NOT_KNOWN = SupportAnswer(matching=None, drawn=None, share=None)
 REJECTION = (
     "this model can only draw records and throw away those that do not satisfy the condition: the rarer it is, the"
     " longer it takes, and if fewer than about one in 200 of the model's records satisfy it, the job fails"
@@ -25,11 +33,15 @@ class Feasibility:
     """`problem`: the request is impossible. `warnings`: it is possible, and there is something to know about it."""
 
     method: str | None  # how conditions would be met; None without conditions
-    support: Support
+    support: SupportAnswer = NOT_KNOWN
+    unknown: str | None = None  # why the support is not known
     problem: RequestError | None = None
     targets: list[TargetSupportAnswer] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     relaxation: RelaxationAnswer | None = None
+    request: CanonicalRequest = field(default_factory=CanonicalRequest)
+    gate: Gate = field(default_factory=Gate)
+    withheld: str | None = None  # why the cohort would be, by its model or by what it asks for
 
     def require(self) -> None:
         """Raise the problem, with the nearest request that has none."""
@@ -40,28 +52,151 @@ class Feasibility:
 
 
 def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
-    """Hold conditions and targets against the vocabulary, then against the training records if they are still there.
+    """Hold conditions and targets against the vocabulary, then against the records that the model drew once.
 
     RequestError if the model or the service does not offer what is asked, whatever the conditions are.
     """
     facts = services.facts_of(model)
     _check_limits(services.settings.max_records, facts.timesteps, body)
     method = _method(model, body)
-    vocabulary = facts.vocabulary
-    index = services.training_index_of(model) if body.asks_for_something else None
-    terms = terms_of(vocabulary, body.conditions)
+    verdict = withholding_verdict(model.details)
+    by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
+    if not body.asks_for_something:
+        warnings = [] if by_model is None else [by_model]
+        return Feasibility(method, *_everyone(facts), warnings=warnings, withheld=by_model)
+    asked = Asked(facts, services.reference_of(model), services.settings.smallest_condition, body)
     try:
-        condition = vocabulary.resolve(body.conditions)
-        facts.groups.check(condition, vocabulary.resolve_targets(condition, body.targets), vocabulary.codes)
+        request, targets = asked.resolved()
     except (UnknownCodeError, ConditionError) as error:
-        return Feasibility(method, UNKNOWN, error, relaxation=_relaxed(vocabulary, index, terms, body.targets))
-    support = _support(index, terms)
-    targets = [_target(vocabulary, index, terms, target) for target in body.targets]
-    relaxation = None if support.is_enough else _relaxed(vocabulary, index, terms, body.targets)
-    warnings = _warnings(body, support, targets)
-    if method == "rejection":
-        warnings.append(REJECTION)
-    return Feasibility(method, support, None, targets, warnings, relaxation)
+        return Feasibility(method, unknown=asked.unknown, problem=error, relaxation=asked.relaxed())
+    gate = asked.gate(ModelAudit.of(model.details), targets)
+    return Feasibility(
+        method,
+        asked.support(),
+        asked.unknown,
+        None,
+        asked.targets(),
+        [*filter(None, (by_model, gate.warning)), *asked.warnings(), *([REJECTION] if method == "rejection" else [])],
+        None if gate.warning is None or asked.reference is None else asked.relaxed(),
+        request,
+        gate,
+        by_model or gate.withholds,
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Conditions and targets, and the records they are held against."""
+
+    facts: ModelFacts
+    reference: ReferenceCohort | None
+    fewest_patients: int
+    body: GenerateRequest
+
+    @cached_property
+    def terms(self) -> list[Term]:
+        return terms_of(self.facts.vocabulary, self.body.conditions)
+
+    def resolved(self) -> tuple[CanonicalRequest, tuple[Target, ...]]:
+        """What is asked for in one form for all wordings, and its targets; UnknownCodeError or ConditionError."""
+        vocabulary, rules = self.facts.vocabulary, self.facts.rules
+        condition = vocabulary.resolve(self.body.conditions)
+        targets = vocabulary.resolve_targets(condition, self.body.targets)
+        rules.check(condition, targets, vocabulary.codes)
+        return CanonicalRequest.of(self.body.conditions, self.body.targets, vocabulary, rules), targets
+
+    def gate(self, audit: ModelAudit | None, targets: tuple[Target, ...]) -> Gate:
+        return gate_of(self.reference, self.facts.reference, audit, self.fewest_patients, self.terms, targets)
+
+    @property
+    def unknown(self) -> str | None:
+        return unknown(self.facts.reference) if self.reference is None else None
+
+    def support(self, *more: Requirement) -> SupportAnswer:
+        """Of the condition and `more`."""
+        if self.reference is None:
+            return NOT_KNOWN
+        count = self.reference.count([*(term.requirement for term in self.terms), *more])
+        return _share(count, self.reference.n_records)
+
+    def targets(self) -> list[TargetSupportAnswer]:
+        """Of each target, met and missed."""
+        found = []
+        for target in self.body.targets:
+            codes = tuple(self.facts.vocabulary.matching_any(target.codes))
+            meeting, others = (self.support(Requirement(codes, wanted)) for wanted in (True, False))
+            found.append(TargetSupportAnswer.of(target, meeting=meeting, others=others))
+        return found
+
+    def relaxed(self) -> RelaxationAnswer:
+        """The nearest request that can be met, and would not be withheld where that is known."""
+        fewest = 1 if self.reference is None else self.reference.fewest_for(self.fewest_patients)
+        found = nearest(self.facts.vocabulary, self.reference, self.terms, fewest)
+        kept: list[ReadTarget] = []
+        read = read_targets(self.facts.vocabulary, self.body.targets)
+        less = self._with(conditions=found.conditions, targets=[])
+        for each in read:
+            more = self._with(conditions=found.conditions, targets=_targets([*kept, each]))
+            if each.target is not None and more.fits(fewest):
+                kept, less = [*kept, each], more
+        replaced = [*found.replaced, *(one for each in kept for one in each.replaced)]
+        return RelaxationAnswer(
+            conditions=found.conditions.model_dump(),
+            targets=[target.model_dump() for target in _targets(kept)],
+            dropped=[*found.dropped, *(entry for each in read for entry in each.dropped(each in kept))],
+            replaced=[ReplacementAnswer.of(each) for each in replaced],
+            support=less.support(),
+        )
+
+    def fits(self, fewest: int) -> bool:
+        """Whether it can be met, and `fewest` drawn records or more satisfy each part of it."""
+        try:
+            targets = self.resolved()[1]
+        except (UnknownCodeError, ConditionError):
+            return False
+        return self.reference is None or smallest_part(self.reference, self.terms, targets) >= fewest
+
+    def warnings(self) -> list[str]:
+        found = [] if self.body.conditions.is_empty else self._about(self.support(), "the condition")
+        for number, target in enumerate(self.targets()):
+            if target.share > 0:
+                found += self._about(target.meeting, f"targets[{number}] and the condition")
+            if target.share < 1:
+                found += self._about(target.others, f"the condition without the codes of targets[{number}]")
+        if self.body.method == "langevin":
+            found.append("'langevin' makes what is asked more common; it does not make every record satisfy it")
+        return found
+
+    def _about(self, support: SupportAnswer, what: str) -> list[str]:
+        if self.reference is None or support.matching is None:
+            return []
+        drawn = f"of the {support.drawn:,} records that the model drew once"
+        if support.matching == 0:
+            return [f"none {drawn} satisfies {what}: such records are extrapolated from what the model has seen"]
+        if self.reference.expected_patients(support.matching) < FEW_PATIENTS:
+            return [
+                f"only {support.matching:,} {drawn} satisfy {what}: what comes with it is learned from few patients"
+            ]
+        return []
+
+    def _with(self, **changes: object) -> "Asked":
+        return Asked(self.facts, self.reference, self.fewest_patients, self.body.model_copy(update=changes))
+
+
+def _targets(read: list[ReadTarget]) -> list[AskedTarget]:
+    return [each.target for each in read if each.target is not None]
+
+
+def _everyone(facts: ModelFacts) -> tuple[SupportAnswer, str | None]:
+    """Nothing is asked for: every drawn record satisfies it, and none has to be looked at."""
+    drawn = facts.reference
+    if drawn is None or not drawn.may_be_told:
+        return NOT_KNOWN, unknown(drawn)
+    return _share(drawn.records, drawn.records), None
+
+
+def _share(matching: int, drawn: int) -> SupportAnswer:
+    return SupportAnswer(matching=matching, drawn=drawn, share=matching / drawn if drawn else None)
 
 
 def _check_limits(max_records: int, timesteps: int | None, body: GenerateRequest) -> None:
@@ -80,66 +215,3 @@ def _method(model: Model, body: GenerateRequest) -> str | None:
         known = ", ".join(f"'{name}'" for name in ("auto", *methods))
         raise RequestError(f"method: a '{model.generator}' model does not offer '{method}'; known: {known}")
     return method if body.asks_for_something else None
-
-
-def _support(index: TrainingIndex | None, terms: list[Term], *more: Requirement) -> Support:
-    return UNKNOWN if index is None else index.support([*(term.requirement for term in terms), *more])
-
-
-def _target(
-    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], target: AskedTarget
-) -> TargetSupportAnswer:
-    codes = tuple(vocabulary.matching_any(target.codes))
-    meeting, others = (_support(index, terms, Requirement(codes, wanted)) for wanted in (True, False))
-    return TargetSupportAnswer.of(target, meeting=SupportAnswer.of(meeting), others=SupportAnswer.of(others))
-
-
-def _relaxed(
-    vocabulary: Vocabulary, index: TrainingIndex | None, terms: list[Term], targets: list[AskedTarget]
-) -> RelaxationAnswer:
-    found: Relaxation = nearest(vocabulary, index, terms)
-    condition = vocabulary.resolve(found.conditions)
-    kept: list[AskedTarget] = []
-    for target in targets:
-        if _fits(vocabulary, condition, [*kept, target]):
-            kept.append(target)
-    dropped = [{"field": "targets", "codes": target.codes} for target in targets if target not in kept]
-    return RelaxationAnswer(
-        conditions=found.conditions.model_dump(),
-        targets=[target.model_dump() for target in kept],
-        dropped=[*found.dropped, *dropped],
-        support=SupportAnswer.of(found.support),
-    )
-
-
-def _fits(vocabulary: Vocabulary, condition: Condition, targets: list[AskedTarget]) -> bool:
-    try:
-        vocabulary.resolve_targets(condition, targets)
-    except (UnknownCodeError, ConditionError):
-        return False
-    return True
-
-
-def _warnings(body: GenerateRequest, support: Support, targets: list[TargetSupportAnswer]) -> list[str]:
-    warnings = [] if body.conditions.is_empty else _about(SupportAnswer.of(support), "satisfy the condition")
-    for number, target in enumerate(targets):
-        if target.share > 0:
-            warnings += _about(target.meeting, f"meet targets[{number}] and the condition")
-        if target.share < 1:
-            warnings += _about(target.others, f"satisfy the condition without the codes of targets[{number}]")
-    if body.method == "langevin":
-        warnings.append("'langevin' makes what is asked more common; it does not make every record satisfy it")
-    return warnings
-
-
-def _about(support: SupportAnswer, what: str) -> list[str]:
-    unchecked = "such records are the model's extrapolation and cannot be checked against real ones"
-    if support.seen == "no":
-        return [f"no training records {what}: {unchecked}"]
-    if support.seen == "fewer than 11":
-        return [f"fewer than 11 training records, perhaps none, {what}: {unchecked}"]
-    if support.seen == "not known":
-        return [f"the model's dataset is gone: how many training records {what} is not known"]
-    if support.records is not None and support.records < FEW_RECORDS:
-        return [f"only about {support.records} training records {what}: what comes with it is learned from them alone"]
-    return []

@@ -1,6 +1,6 @@
 """Lists of what an owner has, and deletion from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import Query
@@ -23,7 +23,7 @@ def listed(
     owner: str,
     cursor: str | None,
     limit: int,
-    **only: str | None,
+    **only: str | Sequence[str] | None,
 ) -> PageAnswer[Item]:
     """A page of the owner's rows as answers, newest first."""
     with services.database.read_scope() as session:

@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(
         BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits={UPLOAD_PATH: settings.max_upload_bytes}
     )
-    app.add_middleware(RequestMiddleware, metrics=services.metrics)
+    app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials)
     return app
 
 

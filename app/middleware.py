@@ -6,12 +6,16 @@ import secrets
 import time
 from collections.abc import Mapping
 
+import anyio.to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access import sender_of
+from app.denials import STATUSES, Denial, Denials
 from app.metrics import Metrics
 from app.problems import problem, problem_of
+from model_store.repositories.audit import NOBODY
 from runtime.logs import request_id
 
 log = logging.getLogger("app.requests")
@@ -19,13 +23,15 @@ REQUEST_ID_HEADER = "X-Request-ID"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # harmless in a log line
 # Multipart boundaries, part headers and form fields come on top of the files themselves.
 MULTIPART_OVERHEAD_BYTES = 1 << 20
+UNMATCHED = "unmatched"
 
 
 class RequestMiddleware:
-    """Outermost: gives the request an id, writes one log line, counts it, and turns what nobody caught into a 500."""
+    """Outermost: gives the request an id, writes one log line, counts it, notes refusals, and turns what nobody caught
+    into a 500."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, denials: Denials) -> None:
+        self.app, self.metrics, self.denials = app, metrics, denials
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,11 +62,18 @@ class RequestMiddleware:
         finally:
             seconds = time.perf_counter() - start
             # the route's template: a raw path may contain whatever a client typed
-            route = getattr(scope.get("route"), "path", "unmatched")
+            route = getattr(scope.get("route"), "path", UNMATCHED)
             self.metrics.count(scope["method"], route, status, seconds)
             answered = {"status": status, "milliseconds": round(1000 * seconds, 1)}
             log.info("request", extra={"method": scope["method"], "route": route} | answered)
             request_id.reset(token)
+            if status in STATUSES and route != UNMATCHED:
+                await anyio.to_thread.run_sync(self.denials.note, _denial(scope, route, status))
+
+
+def _denial(scope: Scope, route: str, status: int) -> Denial:
+    owner, key_prefix = sender_of(scope)
+    return Denial(f"{scope['method']} {route}"[:80], status, owner or NOBODY, key_prefix)
 
 
 class BodyLimitMiddleware:

@@ -27,10 +27,10 @@ under conditions if you like (`POST /generate/estimate` tells beforehand what th
 
 **Errors** are `application/problem+json` (RFC 9457). `type` is stable; `detail` names the field and what is allowed.
 
-**Access.** `Authorization: Bearer ehr_...` with a key of `ehr-d3pm keys create`. Scopes: `data` (upload, delete),
-`train`, `generate`, `read` (datasets, models, cohorts, reports), `admin` (all of these, and `/metrics`). Jobs are open
-to every key of their owner. What belongs to someone else is not found. Without any key the service is open, on
-loopback only.
+**Access.** `Authorization: Bearer ehr_...` with a key of `ehr-d3pm keys create`. Scopes: `data` (upload, evaluate,
+release, delete, and see what is computed from real records), `train`, `generate`, `read` (models, cohorts, reports),
+`admin` (all of these, `/audit` and `/metrics`). What belongs to someone else is not found. Without any key the service
+is open, on loopback only.
 """
 TAGS = [
     {"name": "datasets", "description": "Real records at rest. Counts of 1 to 10 patients are never shown."},
@@ -38,7 +38,7 @@ TAGS = [
     {"name": "cohorts", "description": "Synthetic records."},
     {"name": "jobs", "description": "Work that is waiting, running or done."},
     {"name": "reports", "description": "How close a cohort is to records it has never seen."},
-    {"name": "service", "description": "Health, readiness and metrics."},
+    {"name": "service", "description": "Health, readiness, metrics and the audit trail."},
 ]
 ERRORS = {
     "400": "The request cannot be read",
@@ -49,6 +49,7 @@ ERRORS = {
     "409": "The present state does not allow this",
     "413": "The request is too large",
     "422": "The request cannot be carried out as it is",
+    "429": "The key has had as much of this model as it may have",
     "503": "Something the service needs does not answer",
 }
 SUBMISSION_HEADERS = {

@@ -51,6 +51,7 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.TooLargeError, 413, "too-large", "The request is too large"),
     Row(errors.AccessError, 401, "unauthorized", "A valid API key is needed"),
     Row(errors.ScopeError, 403, "forbidden", "The API key does not allow this"),
+    Row(errors.ExposureError, 429, "exposure-cap", "The key has had as much of this model as it may have"),
     Row(errors.StoreError, 503, "store-unavailable", "The store cannot be used"),
     Row(errors.StoreFullError, 507, "store-full", "There is no room left"),
     Row(errors.CorruptError, 500, "corrupt", "Stored data was damaged"),
@@ -78,6 +79,12 @@ HTTP_SLUGS = {
     413: ("too-large", "The request is too large"),
     415: ("unsupported-media-type", "This kind of body is not accepted"),
 }
+# what exposure is counted in
+COUNTED = {
+    "records": "synthetic records",
+    "conditions": "distinct conditions",
+    "small_conditions": "conditions that hardly any patient satisfies",
+}
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}
 
 
@@ -102,18 +109,24 @@ def problem_of(error: Exception, **more: Any) -> JSONResponse:
         log.error("request failed", extra={"problem": row.slug}, exc_info=None if deliberate else error)
     if isinstance(error, errors.RequestError):
         more = error.more | more
+    if isinstance(error, errors.ExposureError):
+        more = {name: getattr(error, name) for name in ("counted", "cap", "used", "asked")} | more
     return problem(row.status, row.slug, row.title, detail_of(error) if deliberate else row.title, **more)
 
 
 def detail_of(error: Exception) -> str:
     """What a deliberate error states, and which request helps."""
     match error:
-        case errors.WithheldError(cohort_id=cohort_id, report_id=report_id):
-            look = "Evaluate it again (POST /reports)." if report_id is None else f"See GET /reports/{report_id}."
-            release = f"Someone with the scope 'admin' can release it: POST /cohorts/{cohort_id}/release."
-            return f"{error} {look} {release}"
+        case errors.WithheldError(by=by, cohort_id=cohort_id, report_id=report_id):
+            look = {"report": f" See GET /reports/{report_id}.", "evaluation": " Evaluate it again (POST /reports)."}
+            release = f"A custodian (scope 'data') can release it: POST /cohorts/{cohort_id}/release."
+            return f"{error}{look.get(by, '')} {release}"
         case errors.UnevaluatedError(evaluation_id=str(job_id)):
             return f"{error}: see GET /jobs/{job_id}."
+        case errors.ExposureError(counted=counted, cap=cap, used=used, asked=asked):
+            had = f"This key may have {cap:,} {COUNTED[counted]} of this model and has had {used:,}; this asks for"
+            raised = "Waiting does not help: whoever runs the service can raise it with 'ehr-d3pm keys caps'."
+            return f"{had} {asked:,} more. {raised} GET /models/{{id}}/exposure shows what was counted."
     return str(error)
 
 
@@ -125,8 +138,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_invalid)
 
 
-async def _on_error(_: Request, error: Exception) -> JSONResponse:
+async def _on_error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, errors.WithheldError) and error.by == "report" and not _is_custodian(request):
+        # why is in a report on real records, which only their custodians read
+        error = errors.WithheldError("The cohort is withheld.", error.cohort_id, error.by, None, error.report_id)
     return problem_of(error)
+
+
+def _is_custodian(request: Request) -> bool:
+    return bool(getattr(getattr(request.state, "identity", None), "is_custodian", False))
 
 
 async def _on_http(_: Request, error: Exception) -> JSONResponse:

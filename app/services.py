@@ -8,17 +8,19 @@ from functools import lru_cache
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.denials import Denials
 from app.metrics import Metrics
-from ehr.errors import NotFoundError
+from ehr.audits import ReferenceFacts
 from ehr.generators import generator_spec
 from ehr.groups import Groups
-from ehr.support import TrainingIndex
+from ehr.rules import Rules
+from ehr.support import ReferenceCohort
 from ehr.vocabulary import Vocabulary
-from model_store import datasets
 from model_store.blobs import BlobStore, open_store
+from model_store.bundles import load_reference
 from model_store.database import Database
 from model_store.manifests import DatasetManifest, ModelManifest, vocabulary_in
-from model_store.repositories import DatasetRepository, IdempotencyRepository
+from model_store.repositories import IdempotencyRepository
 from model_store.repositories.base import OwnedRepository, Row
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
@@ -27,7 +29,7 @@ from runtime.sweeper import Sweeper
 from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
-REMEMBERED_INDEXES = 2  # each holds a number for every code of every training record
+REMEMBERED_REFERENCES = 4  # each holds a number for every code of every record that a model drew
 KEY_SECONDS = 7 * 86_400
 
 
@@ -37,14 +39,15 @@ class ModelFacts:
 
     vocabulary: Vocabulary
     timesteps: int | None  # the most network calls for a record; None: there is no limit
-    groups: Groups  # codes of which one holds
+    rules: Rules  # what no record breaks, with the groups of codes of which one holds
+    reference: ReferenceFacts | None  # of the records it drew once; None: a version before drew none
 
 
 @dataclass(frozen=True)
 class CodeCounts:
     """The codes of a dataset and their counts; None where a count may not be shown."""
 
-    codes: tuple[str, ...]
+    vocabulary: Vocabulary
     counts: tuple[int | None, ...]
 
 
@@ -57,12 +60,13 @@ class Services:
         self.store: BlobStore = open_store(settings.resolved_store_url)
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)
+        self.denials = Denials(self.database)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
         self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)
         self._code_counts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_code_counts)
-        self._index = lru_cache(REMEMBERED_INDEXES)(self._load_index)
-        self._index_lock = threading.Lock()
+        self._reference = lru_cache(REMEMBERED_REFERENCES)(self._load_reference)
+        self._reference_lock = threading.Lock()
 
     def row(self, repository: type[OwnedRepository[Row]], owner: str, row_id: str) -> Row:
         """The owner's row of that table, or NotFoundError."""
@@ -73,16 +77,13 @@ class Services:
         """The codes a model knows, and how many network calls it can make."""
         return self._facts(model.prefix, model.manifest_hash, model.generator)
 
-    def training_index_of(self, model: Model) -> TrainingIndex | None:
-        """The records a model learned from, by code; None if they are gone."""
-        try:
-            dataset = self.row(DatasetRepository, model.owner, model.dataset_id)
-        except NotFoundError:
+    def reference_of(self, model: Model) -> ReferenceCohort | None:
+        """The records that a model drew once, by code; None if there are none that may be asked about."""
+        facts = self.facts_of(model).reference
+        if facts is None or not facts.may_be_told:
             return None
-        if dataset.vocabulary_hash != self.facts_of(model).vocabulary.hash:
-            return None
-        with self._index_lock:  # two requests must not load a large dataset twice
-            return self._index(dataset.prefix, dataset.manifest_hash, model.details.get("holdout_share"))
+        with self._reference_lock:  # two requests must not load the same one twice
+            return self._reference(model.prefix, model.manifest_hash, facts.training_records)
 
     def codes_of(self, dataset: Dataset) -> CodeCounts:
         """The codes of a dataset with the counts that may be shown."""
@@ -90,9 +91,9 @@ class Services:
 
     def check_codes(self, dataset: Dataset, patterns: Sequence[str]) -> None:
         """UnknownCodeError unless the dataset has every code or a match for every wildcard."""
-        vocabulary = Vocabulary(self.codes_of(dataset).codes)
+        vocabulary = self.codes_of(dataset).vocabulary
         for pattern in patterns:
-            vocabulary.matching(pattern)
+            vocabulary.read(pattern)
 
     def forget_old_keys(self) -> None:
         """Idempotency-Keys are for retries of a request, not for ever."""
@@ -101,6 +102,7 @@ class Services:
 
     def close(self) -> None:
         self.sweeper.stop()
+        self.denials.flush()
         self.broker.close()
         self.database.close()
 
@@ -108,12 +110,12 @@ class Services:
         manifest = ModelManifest.read(self.store, prefix, manifest_hash)
         calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
         groups = Groups.from_json(manifest.config.get("groups", []), range(len(manifest.vocabulary)))
-        return ModelFacts(vocabulary_in(manifest), calls, groups)
+        rules = Rules.from_json(manifest.config.get("rules", {}), groups)
+        return ModelFacts(vocabulary_in(manifest), calls, rules, ReferenceFacts.of({"reference": manifest.reference}))
 
-    def _load_index(self, prefix: str, manifest_hash: str, holdout_share: float | None) -> TrainingIndex:
-        dataset = datasets.load_dataset(self.store, prefix, manifest_hash)
-        return TrainingIndex(dataset.split("train", holdout_share))
+    def _load_reference(self, prefix: str, manifest_hash: str, training_records: int) -> ReferenceCohort:
+        return ReferenceCohort(load_reference(self.store, prefix, manifest_hash), training_records)
 
     def _load_code_counts(self, prefix: str, manifest_hash: str) -> CodeCounts:
         manifest = DatasetManifest.read(self.store, prefix, manifest_hash)
-        return CodeCounts(manifest.vocabulary, manifest.shown_counts)
+        return CodeCounts(vocabulary_in(manifest), manifest.shown_counts)

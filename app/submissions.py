@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from app.access import Identity
+from app.exposure import caps_of
+from app.readers import job_answer
 from app.schemas.answers import JobAnswer
 from app.services import Services
 from ehr.errors import RequestError
@@ -21,11 +23,13 @@ from model_store.repositories import (
     CohortRepository,
     DatasetRepository,
     DiscardRepository,
+    ExposureRepository,
     IdempotencyRepository,
     JobRepository,
     ModelRepository,
 )
-from model_store.tables import Job
+from model_store.repositories.exposure import Asked
+from model_store.tables import Base, Job
 from worker.contract import ROUTES, Payload
 
 IdempotencyKey = Annotated[
@@ -39,7 +43,7 @@ IdempotencyKey = Annotated[
 ]
 REPLAYED_HEADER = "Idempotent-Replayed"
 # the scope that submitting, cancelling or retrying a kind of job needs
-SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "generate"}
+SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "data"}
 
 AnyPayload = TypeVar("AnyPayload", bound=Payload)
 Named = Mapping[type[DatasetRepository] | type[ModelRepository] | type[CohortRepository], str]
@@ -90,11 +94,14 @@ def submit(
     payload: Payload,
     named: Named | None = None,
     uploads: Sequence[str] = (),
+    rows: Sequence[Base] = (),
+    exposes: Asked | None = None,
 ) -> tuple[Job, bool]:
     """Queue a job; or, if the request came before, that job and True.
 
     `named` are rows that the request needs: they may have been deleted while it was validated. `uploads` are folders
-    that belong to the job from now on.
+    that belong to the job from now on. `rows` are added with it. `exposes`: how much of which model; ExposureError if
+    whoever asks may not have that much.
     """
     owner = submission.identity.owner
     with services.database.session_scope() as session:
@@ -108,17 +115,22 @@ def submit(
         job = JobRepository(session).submit(
             owner, kind, *ROUTES[kind], payload.stored(), attempts, job_id=submission.job_id
         )
-        audit(session, submission.identity, f"submit {kind}", job.id)
+        if exposes is not None:
+            caps = caps_of(services.settings, submission.identity)
+            ExposureRepository(session).count(owner, submission.identity.holder, exposes, caps)
+        session.add_all(rows)
+        detail = {} if exposes is None else asdict(exposes)
+        audit(session, submission.identity, f"submit {kind}", job.id, **detail)
     services.sweeper.wake()
     return job, False
 
 
-def accepted(response: Response, job: Job, replayed: bool) -> JobAnswer:
+def accepted(identity: Identity, response: Response, job: Job, replayed: bool) -> JobAnswer:
     """202, where to look, and the job."""
     response.headers["Location"] = f"/jobs/{job.id}"
     if replayed:
         response.headers[REPLAYED_HEADER] = "true"
-    return JobAnswer.of(job)
+    return job_answer(identity, job)
 
 
 def audit(session: Session, identity: Identity, action: str, target: str, **detail: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +17,18 @@ if TYPE_CHECKING:
 
     from model_store.tables import ApiKey
 
-cli = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+cli = typer.Typer(
+    help="Create, list and revoke API keys, and change their caps.", no_args_is_help=True, rich_markup_mode=None
+)
 OWNER_LENGTH = 64
+
+
+class Role(StrEnum):
+    """Of whoever a key is for; model_store.repositories.access has their scopes."""
+
+    ANALYST = "analyst"
+    CUSTODIAN = "custodian"
+    ADMIN = "admin"
 
 
 @cli.command()
@@ -25,18 +36,22 @@ OWNER_LENGTH = 64
 def create(
     owner: Annotated[str, typer.Option(help="whose data the key opens; keys of one owner share it")],
     name: Annotated[str, typer.Option(help="what the key is for")] = "",
-    scopes: Annotated[str, typer.Option(help="separated by commas; 'admin' may do all there is")] = (
-        "data,train,generate,read"
-    ),
+    role: Annotated[Role, typer.Option(help="who it is for")] = Role.ANALYST,
+    scopes: Annotated[str | None, typer.Option(help="instead of a role: scopes, separated by commas")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key. It is shown once."""
+    """Make a key. It is shown once.
+
+    An analyst generates cohorts and reads what may be shared about them. A custodian holds the real records: uploads,
+    trains, and sees every figure. An admin may do all there is, and releases what is withheld.
+    """
     if not 0 < len(owner) <= OWNER_LENGTH or not owner.isprintable():
         fail(f"an owner's name has 1 to {OWNER_LENGTH} characters", Exit.USAGE)
     from model_store.repositories import AuditRepository, KeyRepository
+    from model_store.repositories.access import ROLES
 
     with _session() as session:
-        wanted = [scope.strip() for scope in scopes.split(",")]
+        wanted = ROLES[role] if scopes is None else [scope.strip() for scope in scopes.split(",")]
         key, secret = KeyRepository(session).create(owner, name[:200], wanted)
         AuditRepository(session).record(owner, "create key", key.id, key.prefix)
         shown = _shown(key) | {"key": secret}
@@ -44,6 +59,7 @@ def create(
         print_json(shown)
         return
     say(secret)
+    say(f"Scopes: {', '.join(key.scopes)}.")
     say("Keep it: it is not shown again. Send it as 'Authorization: Bearer ...' or set EHR_D3PM_KEY.")
 
 
@@ -69,9 +85,34 @@ def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
     from model_store.repositories import AuditRepository, KeyRepository
 
     with _session() as session:
-        KeyRepository(session).revoke(key_id)
-        AuditRepository(session).record("", "revoke key", key_id)
+        key = KeyRepository(session).revoke(key_id)
+        AuditRepository(session).record(key.owner, "revoke key", key_id, key.prefix)
     say(f"{key_id} revoked")
+
+
+@cli.command()
+@errors_as_exit_codes(EhrError)
+def caps(
+    key_id: Annotated[str, typer.Argument(help="id of a key")],
+    conditions: Annotated[int | None, typer.Option(min=0, help="distinct conditions of one model")] = None,
+    small_conditions: Annotated[int | None, typer.Option(min=0, help="those that hardly any patient satisfies")] = None,
+    records: Annotated[int | None, typer.Option(min=0, help="synthetic records of one model")] = None,
+    general: Annotated[
+        bool, typer.Option("--general", help="take back the key's own: the settings' hold again")
+    ] = False,
+) -> None:
+    """Change how much a key may have of each model. What is left out stays as it is."""
+    from model_store.repositories import AuditRepository, KeyRepository
+
+    given = {"conditions": conditions, "small_conditions": small_conditions, "records": records}
+    changed = {name: value for name, value in given.items() if value is not None}
+    if general == bool(changed):
+        fail("say which caps to change, or --general to take the key's own back", Exit.USAGE)
+    with _session() as session:
+        key = KeyRepository(session).change_caps(key_id, None if general else changed)
+        AuditRepository(session).record(key.owner, "change caps", key_id, key.prefix, changed)
+        own = dict(key.caps or {})
+    say(f"{key_id}: {', '.join(f'{name} {value:,}' for name, value in own.items()) or 'as the settings say'}")
 
 
 @contextmanager

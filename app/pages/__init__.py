@@ -3,8 +3,10 @@
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from app.pages import notes, pictures
+from app.pages.codes import asked_for, named
 from app.pages.numbers import number, percent, span
 from ehr.reports import FAMILIES, Report
+from ehr.shareable import ShareableReport
 
 BY_NAME = {family.name: family for family in FAMILIES}
 environment = Environment(
@@ -16,15 +18,14 @@ environment = Environment(
     keep_trailing_newline=True,
     auto_reload=False,
 )
-environment.filters |= {"number": number, "percent": percent, "span": span}
+environment.filters |= {"number": number, "percent": percent, "span": span, "named": named, "asked_for": asked_for}
 
 
-def report_page(report: Report) -> str:
+def report_page(report: Report | ShareableReport) -> str:
     """One HTML document.
 
     Every figure on it stands in a `<data>` element whose `data-path` names its place in the JSON and whose `value` is
     the JSON's number, so that the two can be compared.
     """
-    return environment.get_template("report.html").render(
-        report=report, pictures=pictures, notes=notes, families=BY_NAME
-    )
+    template = "report.html" if isinstance(report, Report) else "shareable.html"
+    return environment.get_template(template).render(report=report, pictures=pictures, notes=notes, families=BY_NAME)

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from app.pages import svg
+from app.pages.codes import named, short_named
 from app.pages.numbers import span
 from app.pages.svg import Mark
 from ehr.reports import FamilyReport, Figure, Figures, GuidedBar, PrevalencePoint, Report
+from ehr.shareable import ShareableReport
 
+MOST_BARS = 20
 MOST_DOTS = 4000  # in one picture: more are no easier to see, and the page must stay small
 ATTACKS_CAPTION = (
     " The line on a bar is its 95 % interval. A cohort betrays something only where its bar is longer "
@@ -35,7 +38,7 @@ def fidelity(report: Report) -> Iterator[Picture]:
     rare = [point for point in shown.prevalence if point.rare]
     for lead, points in (("All codes", shown.prevalence), ("Rare codes", rare)):
         if points:
-            yield _prevalences(lead, points)
+            yield _prevalences(lead, points, report)
     if shown.sizes:
         bins = [(span(each.first, each.last), each.real, each.synthetic) for each in shown.sizes]
         label = "Share of records by number of codes, real and synthetic"
@@ -43,16 +46,17 @@ def fidelity(report: Report) -> Iterator[Picture]:
         caption = " Numbers of codes that few real patients have are put together."
         yield Picture(drawing, "Codes per record.", caption, {"real": "real", "synthetic": "synthetic"})
     if shown.correlation:
-        values = [(point.real, point.synthetic, " with ".join(point.codes)) for point in shown.correlation]
+        names = [" with ".join(short_named(code, report) for code in point.codes) for point in shown.correlation]
+        values = [(p.real, p.synthetic, name) for p, name in zip(shown.correlation, names, strict=True)]
         label = f"Correlation of {len(values)} pairs of common codes, real against synthetic"
         drawing = svg.scatter(values, label, "correlation in real records", "in synthetic records")
         caption = f" Each dot is one of the {len(values):,} most strongly linked pairs of common codes."
         yield Picture(drawing, "Codes that go together.", caption)
 
 
-def _prevalences(lead: str, points: list[PrevalencePoint]) -> Picture:
+def _prevalences(lead: str, points: list[PrevalencePoint], report: Report) -> Picture:
     drawn = _spread(points)
-    values = [(point.real, point.synthetic, point.code) for point in drawn]
+    values = [(point.real, point.synthetic, short_named(point.code, report)) for point in drawn]
     label = f"{lead}: share of real records against share of synthetic records, {len(drawn)} codes"
     drawing = svg.scatter(values, label, "share of real records", "share of synthetic records", log=True)
     caption = f" Each dot is one of {len(points):,} codes; on the line it is as common as in reality."
@@ -76,7 +80,8 @@ def utility(report: Report) -> Iterator[Picture]:
     metrics = report.utility.metrics.values()
     for name in dict.fromkeys(metric.name for metric in metrics):
         found = [metric for metric in metrics if metric.name == name]
-        rows = _marked([(each.label or "", each.figures) for each in found], {"real": "real", "value": "synthetic"})
+        labelled = [(named(each.label or "", report), each.figures) for each in found]
+        rows = _marked(labelled, {"real": "real", "value": "synthetic"})
         if rows:
             low = 0.5 if all(mark.low >= 0.5 for _, marks in rows for mark in marks) else 0.0
             lead = found[0].title or name
@@ -113,6 +118,19 @@ def guided(report: Report) -> Iterator[Picture]:
             drawing = svg.bars(rows, label, "share of records", min(1.0, max(high, 0.001) * 1.05), as_percent=True)
             legend = {"real": "real", "other": "unconditional synthetic", "synthetic": "this cohort"}
             yield Picture(drawing, lead, caption, legend)
+
+
+def common_codes(report: ShareableReport) -> Iterator[Picture]:
+    """How common the commonest codes are."""
+    shown = report.synthetic.prevalence[:MOST_BARS]
+    rows = [
+        (f"{each.code} {report.names.get(each.code, '')}".strip(), [Mark("synthetic", *[each.synthetic] * 3)])
+        for each in shown
+    ]
+    if rows:
+        end = min(1.0, max(each.synthetic for each in shown) * 1.05)
+        drawing = svg.bars(rows, "The commonest codes", "share of records", end, as_percent=True)
+        yield Picture(drawing, "The commonest codes.", " The share of this cohort's records that have each.")
 
 
 def _guided_marks(bar: GuidedBar) -> list[Mark]:

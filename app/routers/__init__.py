@@ -1,16 +1,31 @@
 """One file per resource. A route validates, asks a repository, and answers; nothing else."""
 
-from app.routers import cohorts, datasets, generate, health, jobs, models, parts, releases, reports, train
+from app.routers import (
+    audit,
+    cohorts,
+    datasets,
+    exposure,
+    generate,
+    health,
+    jobs,
+    models,
+    parts,
+    releases,
+    reports,
+    train,
+)
 
 ROUTERS = (
     datasets.router,
     train.router,
     models.router,
+    exposure.router,
     generate.router,
     jobs.router,
     cohorts.router,
     parts.router,
     releases.router,
     reports.router,
+    audit.router,
     health.router,
 )

@@ -1,6 +1,8 @@
 """Finished cohorts and their records."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import Annotated
 
@@ -9,13 +11,16 @@ from fastapi.responses import StreamingResponse
 
 from app.access import Identity, Maker, Reader, Services_
 from app.library import Cursor, Limit, delete_row, listed
+from app.readers import cohort_answer
 from app.schemas.answers import CohortAnswer, PageAnswer
 from app.services import Services
 from app.submissions import audit
-from ehr.errors import NotFoundError
+from ehr.errors import NotFoundError, RequestError
 from ehr.formats import WRITERS, writer_named
+from ehr.formats.cdm import SourceCdm
+from ehr.formats.write.protocol import CohortSource
 from model_store.cohorts import cohort_source
-from model_store.manifests import CohortManifest, DatasetManifest
+from model_store.manifests import CohortManifest, DatasetManifest, stored_cdm
 from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
 from model_store.tables import Cohort
 
@@ -27,13 +32,13 @@ def list_cohorts(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[CohortAnswer]:
     """List finished cohorts, newest first."""
-    return listed(services, CohortRepository, _answer, identity.owner, cursor, limit)
+    return listed(services, CohortRepository, partial(cohort_answer, identity), identity.owner, cursor, limit)
 
 
 @router.get("/cohorts/{job_id}")
 def get_cohort(job_id: str, services: Services_, identity: Reader) -> CohortAnswer:
     """Show a cohort's manifest: model, request, seed and versions, enough to make it again byte for byte."""
-    return _answer(services.row(CohortRepository, identity.owner, job_id))
+    return cohort_answer(identity, services.row(CohortRepository, identity.owner, job_id))
 
 
 @router.get(
@@ -48,12 +53,18 @@ def download_cohort(
     services: Services_,
     identity: Reader,
     format: Annotated[str, Query(max_length=40, examples=[f.name for f in WRITERS])] = "long.csv",
+    names: Annotated[
+        bool, Query(description="with what the codes are called, beside them; `docs/formats.md` says where that stands")
+    ] = False,
 ) -> StreamingResponse:
     """Download a cohort's records in one of the formats of `docs/formats.md`. Every part is verified before it is sent.
 
     Ids are the same in all of them. Records have no dates: formats that need some have them synthesised.
     """
     wanted = writer_named(format)
+    if names and not wanted.has_names:
+        others = ", ".join(writer.name for writer in WRITERS if writer.has_names)
+        raise RequestError(f"names: {wanted.name} has no place for names of codes; these have: {others}")
     with services.database.session_scope() as session:
         WithholdingRepository(session).check(identity.owner, job_id)
         cohort = CohortRepository(session).get(identity.owner, job_id)
@@ -62,8 +73,8 @@ def download_cohort(
     for part in manifest.parts[:1]:  # headers of tables come before the records: a damaged cohort is refused now
         services.store.read(part.blob, part.sha256)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}
-    source = cohort_source(services.store, manifest, _dataset_manifest(services, identity, cohort))
-    blocks = begun(wanted.write(source))
+    source = _source(services, identity, cohort, manifest)
+    blocks = begun(wanted.write(replace(source, with_names=names)))
     return StreamingResponse(blocks, media_type=wanted.media_type, headers=headers)
 
 
@@ -73,22 +84,26 @@ def delete_cohort(job_id: str, services: Services_, identity: Maker) -> None:
     delete_row(services, identity, CohortRepository, job_id)
 
 
-def _dataset_manifest(services: Services, identity: Identity, cohort: Cohort) -> DatasetManifest | None:
-    """What is known of the codes from the cohort's dataset, if that is still there."""
+def _source(services: Services, identity: Identity, cohort: Cohort, manifest: CohortManifest) -> CohortSource:
+    """The cohort with what is known of its codes: what it brought with it, and what its dataset says if that is still
+    there."""
+    store, dataset = services.store, None
     try:
-        dataset = services.row(DatasetRepository, identity.owner, cohort.dataset_id)
+        row = services.row(DatasetRepository, identity.owner, cohort.dataset_id)
+        dataset = DatasetManifest.read(store, row.prefix, row.manifest_hash)
     except NotFoundError:
-        return None
-    return DatasetManifest.read(services.store, dataset.prefix, dataset.manifest_hash)
+        pass
+
+    def cdm() -> SourceCdm | None:
+        kept = stored_cdm(store, cohort.prefix, manifest)
+        if kept is None and dataset is not None:  # a cohort of a model that was trained before models kept it
+            kept = stored_cdm(store, row.prefix, dataset)
+        return None if kept is None else SourceCdm.from_json(kept)
+
+    return cohort_source(store, manifest, dataset, cdm)
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The same blocks, with the first two made now: what is missing or damaged early is answered by a status."""
     first = list(islice(blocks, 2))
     return chain(first, blocks)
-
-
-def _answer(row: Cohort) -> CohortAnswer:
-    places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
-    leaves_out = {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out}
-    return CohortAnswer.of(row, formats=places, leaves_out=leaves_out)

@@ -1,21 +1,22 @@
 """Real records: upload, look, delete."""
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from app.access import DataOwner, Identity, Reader, Services_
+from app.code_search import CodeSearchText, found_codes
 from app.library import Cursor, Limit, delete_row, listed
+from app.readers import code_answer, dataset_answer
 from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, submit
 from app.uploads import Receiver, given_up_on_error, receive
-from ehr.codes.meanings import description
-from ehr.errors import RequestError
 from model_store.ids import DATASET, new_id
 from model_store.manifests import DatasetManifest
 from model_store.repositories import DatasetRepository
@@ -60,7 +61,7 @@ async def create_dataset(
     """
     receiver = await receive(request, services)
     job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, receiver)
-    return accepted(response, job, replayed)
+    return accepted(identity, response, job, replayed)
 
 
 @router.get("/datasets")
@@ -68,13 +69,13 @@ def list_datasets(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[DatasetAnswer]:
     """List datasets, newest first."""
-    return listed(services, DatasetRepository, DatasetAnswer.of, identity.owner, cursor, limit)
+    return listed(services, DatasetRepository, partial(dataset_answer, identity), identity.owner, cursor, limit)
 
 
 @router.get("/datasets/{dataset_id}")
 def get_dataset(dataset_id: str, services: Services_, identity: Reader) -> DatasetAnswer:
-    """Summarise a dataset. Counts of 1 to 10 patients are not shown."""
-    return DatasetAnswer.of(services.row(DatasetRepository, identity.owner, dataset_id))
+    """Summarise a dataset. What is counted in it needs the scope `data`; counts of 1 to 10 patients are not shown."""
+    return dataset_answer(identity, services.row(DatasetRepository, identity.owner, dataset_id))
 
 
 @router.get("/datasets/{dataset_id}/codes")
@@ -82,34 +83,28 @@ def list_dataset_codes(
     dataset_id: str,
     services: Services_,
     identity: Reader,
-    search: Annotated[
-        str | None, Query(max_length=200, description="words that all occur in a code or in what it means")
-    ] = None,
+    search: CodeSearchText = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> PageAnswer[CodeAnswer]:
-    """List the vocabulary: what each code means and the number of records that have it, where it may be shown."""
-    dataset = services.row(DatasetRepository, identity.owner, dataset_id)
-    known = services.codes_of(dataset)
-    words = (search or "").casefold().split()
-    first = _position(cursor)
-    items: list[CodeAnswer] = []
-    for position in range(first, len(known.codes)):
-        if len(items) == limit:
-            return PageAnswer(items=items, next_cursor=str(position))
-        code = known.codes[position]
-        meaning = description(code)
-        if all(word in f"{code} {meaning or ''}".casefold() for word in words):
-            items.append(CodeAnswer(code=code, records=known.counts[position], description=meaning))
-    return PageAnswer(items=items, next_cursor=None)
+    """List the vocabulary: what each code means and, with the scope `data`, how many records have it."""
+    known = services.codes_of(services.row(DatasetRepository, identity.owner, dataset_id))
+
+    def answer(i: int, of: dict[str, Any]) -> CodeAnswer:
+        return code_answer(identity, CodeAnswer(records=known.counts[i], **of))
+
+    return found_codes(known.vocabulary, search, cursor, limit, answer)
 
 
 @router.get("/datasets/{dataset_id}/labs")
 def list_dataset_labs(dataset_id: str, services: Services_, identity: Reader) -> list[LabAnswer]:
     """List the labs that became deciles, with the nine values between the ten parts."""
     dataset = services.row(DatasetRepository, identity.owner, dataset_id)
-    cuts = DatasetManifest.read(services.store, dataset.prefix, dataset.manifest_hash).lab_cut_points
-    return [LabAnswer(code=code, cut_points=list(points)) for code, points in sorted(cuts.items())]
+    curves = DatasetManifest.read(services.store, dataset.prefix, dataset.manifest_hash).curves
+    return [
+        LabAnswer(code=code, cut_points=list(curve.cuts), unit=curve.unit.text or None if curve.unit else None)
+        for code, curve in sorted(curves.items())
+    ]
 
 
 @router.delete("/datasets/{dataset_id}", status_code=204)
@@ -138,11 +133,3 @@ def _form(fields: dict[str, str]) -> DatasetForm:
         return DatasetForm.model_validate(fields)
     except ValidationError as error:
         raise RequestValidationError([e | {"loc": ("body", *e["loc"])} for e in error.errors()]) from None
-
-
-def _position(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 9:
-        raise RequestError("the cursor is not one this service gave out")
-    return int(cursor)

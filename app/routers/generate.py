@@ -4,13 +4,15 @@ from fastapi import APIRouter, Response
 
 from app.access import ADMIN, Maker, Services_
 from app.estimates import expectation, parallel_parts, parts_of
+from app.exposure import exposed_by, request_hash
 from app.feasibility import feasibility_of
-from app.schemas.answers import EstimateAnswer, JobAnswer, SupportAnswer
+from app.readings import readings_of
+from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
-from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
-from ehr.disclosure import rounded
+from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
 from model_store.repositories import ModelRepository
+from model_store.tables import CohortRequest
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
@@ -24,48 +26,71 @@ def generate_cohort(
     """Generate a cohort.
 
     Codes and wildcards are checked against the model's vocabulary at once: what is impossible is a 422 with the nearest
-    condition that is not, in `relaxation`; what no training record satisfies is accepted, with a warning in `warnings`.
+    condition that is not, in `relaxation`. What hardly any patient would satisfy, by the records that the model drew
+    once, is accepted with a warning in `warnings`, and its cohort waits for a custodian's release.
+    Codes need not be written as the vocabulary does (`e11.65`): `request.conditions` of the job has them as they were
+    read and `request.as_asked`, if that differs, as they were sent. Unknown and ambiguous ones are a 422 with
+    `candidates`.
     The cohort's id is the job's id. `evaluate: false` needs the scope `admin`: no report will withhold such a cohort.
+    Only with the scope `data` is the cohort compared with real records; for other keys, what is known of its model
+    decides whether it may leave. How much each key has had of a model is counted: a `429` says that it is enough.
     """
     if not body.evaluate:
         identity.require(ADMIN)
     submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
     if (job := replayed_job(services, submission)) is not None:
-        return accepted(response, job, replayed=True)
+        return accepted(identity, response, job, replayed=True)
     model = services.row(ModelRepository, identity.owner, body.model_id)
     feasibility = feasibility_of(services, model, body)
     feasibility.require()
-    payload = checked_payload(GeneratePayload, **dict(body), warnings=feasibility.warnings)
-    return accepted(response, *submit(services, submission, "generate", payload, {ModelRepository: model.id}))
+    read = readings_of(services.facts_of(model).vocabulary, body)
+    values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
+    values |= {"warnings": [*read.notes, *feasibility.warnings], "against_real": identity.is_custodian}
+    payload = checked_payload(GeneratePayload, **values)
+    asked = CohortRequest(
+        job_id=submission.job_id,
+        owner=identity.owner,
+        model_id=model.id,
+        request=feasibility.request.as_json(),
+        withholds=feasibility.gate.withholds,
+    )
+    named: Named = {ModelRepository: model.id}
+    exposes = exposed_by(body, feasibility)
+    submitted = submit(services, submission, "generate", payload, named, rows=[asked], exposes=exposes)
+    return accepted(identity, response, *submitted)
 
 
 @router.post("/generate/estimate")
 def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker) -> EstimateAnswer:
     """Tell what a request to `POST /generate` would take, without making anything.
 
-    How many training records satisfy it, how it would be met, time and memory from what was measured when the model was
-    trained, and the nearest condition that can be had if this one cannot.
+    How many of the records that the model drew once satisfy it, how it would be met, whether the cohort would be
+    withheld, time and memory from what was measured when the model was trained, and the nearest request that can be met
+    if this one cannot. No patient is looked at: the answer is a function of the model and the request.
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
     feasibility = feasibility_of(services, model, body)
+    with services.database.session_scope() as session:
+        audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
     workers = _workers(services)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
     at_a_time = parallel_parts(workers or [], 1 if costs is None else costs["threads"])
     expected = expectation(costs, feasibility.method, body.steps, body.n, part_records, at_a_time)
-    index = services.training_index_of(model)
+    drawn, problem = services.facts_of(model).reference, feasibility.problem
+    notes = [] if problem is not None else readings_of(services.facts_of(model).vocabulary, body).notes
     return EstimateAnswer.of(
         feasibility,
-        feasible=feasibility.problem is None,
-        problem=None if feasibility.problem is None else str(feasibility.problem),
-        training_records=None if index is None else rounded(index.n_records, index.n_records),
-        support=SupportAnswer.of(feasibility.support),
+        feasible=problem is None,
+        problem=None if problem is None else str(problem),
+        candidates=[] if problem is None else problem.more.get("candidates", []),
+        training_records=None if drawn is None else drawn.training_records,
         steps=body.steps if expected.steps is None else expected.steps,
         parts=parts_of(body.n, part_records)[0],
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
-        warnings=[*feasibility.warnings, *_warnings(workers, costs is None)],
+        warnings=[*notes, *feasibility.warnings, *_warnings(workers, costs is None)],
     )
 
 

@@ -1,5 +1,6 @@
 """Jobs: look, follow, cancel, try again."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -8,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from app.access import Anyone, Identity, Services_
 from app.events import LARGEST_EVENT, event_stream, finished_before
 from app.library import Cursor, Limit, listed
+from app.readers import job_answer, kinds_for
 from app.schemas.answers import JobAnswer, PageAnswer
 from app.services import Services
 from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
@@ -30,13 +32,14 @@ def list_jobs(
     limit: Limit = 50,
 ) -> PageAnswer[JobAnswer]:
     """List jobs, newest first."""
-    return listed(services, JobRepository, JobAnswer.of, identity.owner, cursor, limit, kind=kind, state=state)
+    kinds, shown = kinds_for(identity, kind), partial(job_answer, identity)
+    return listed(services, JobRepository, shown, identity.owner, cursor, limit, kind=kinds, state=state)
 
 
 @router.get("/jobs/{job_id}")
 def get_job(job_id: str, services: Services_, identity: Anyone) -> JobAnswer:
     """Show a job: its state, steps with value and maximum, remaining time, and its result or error."""
-    return JobAnswer.of(services.row(JobRepository, identity.owner, job_id))
+    return job_answer(identity, services.row(JobRepository, identity.owner, job_id))
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
@@ -55,7 +58,7 @@ def cancel_job(
             job = JobRepository(session).request_cancel(identity.owner, job_id)
             audit(session, identity, "cancel", job_id)
     services.sweeper.wake()
-    return accepted(response, job, replayed=earlier is not None)
+    return accepted(identity, response, job, replayed=earlier is not None)
 
 
 @router.post("/jobs/{job_id}/retry", status_code=202)
@@ -75,7 +78,7 @@ def retry_job(
             job = JobRepository(session).retry(identity.owner, job_id, task, queue, attempts)
             audit(session, identity, "retry", job_id)
     services.sweeper.wake()
-    return accepted(response, job, replayed=earlier is not None)
+    return accepted(identity, response, job, replayed=earlier is not None)
 
 
 @router.get(
@@ -95,12 +98,13 @@ def follow_job(
 ) -> Response:
     """Follow a job by server-sent events: `state` and `progress`, from the beginning or from Last-Event-ID on."""
     seen = after if last_event_id is None else last_event_id
+    kind = job_answer(identity, services.row(JobRepository, identity.owner, job_id)).kind
     with services.database.read_scope() as session:
         nothing_left = finished_before(JobRepository(session), identity.owner, job_id, seen)
     if nothing_left:
         return Response(status_code=204)
     return StreamingResponse(
-        event_stream(services, identity.owner, job_id, seen),
+        event_stream(services, identity, kind, job_id, seen),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )

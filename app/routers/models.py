@@ -2,14 +2,17 @@
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from typing import IO
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from app.access import Admin, Reader, Services_, Trainer
+from app.code_search import CodeSearchText, found_codes
 from app.library import Cursor, Limit, delete_row, listed
-from app.schemas.answers import ModelAnswer, PageAnswer
+from app.readers import model_answer
+from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
 from app.submissions import audit
 from model_store.bundles import zip_bundle
 from model_store.repositories import ModelRepository
@@ -23,13 +26,27 @@ def list_models(
     services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[ModelAnswer]:
     """List models, newest first."""
-    return listed(services, ModelRepository, ModelAnswer.of, identity.owner, cursor, limit)
+    return listed(services, ModelRepository, partial(model_answer, identity), identity.owner, cursor, limit)
 
 
 @router.get("/models/{model_id}")
 def get_model(model_id: str, services: Services_, identity: Reader) -> ModelAnswer:
-    """Describe a model: settings, seed, hashes and training curve."""
-    return ModelAnswer.of(services.row(ModelRepository, identity.owner, model_id))
+    """Describe a model: settings, seed, hashes, verdicts and, with the scope `data`, its training curve and audit."""
+    return model_answer(identity, services.row(ModelRepository, identity.owner, model_id))
+
+
+@router.get("/models/{model_id}/codes")
+def list_model_codes(
+    model_id: str,
+    services: Services_,
+    identity: Reader,
+    search: CodeSearchText = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> PageAnswer[ModelCodeAnswer]:
+    """List the codes that conditions and targets can ask for, and what each means. The model's data may be gone."""
+    known = services.facts_of(services.row(ModelRepository, identity.owner, model_id))
+    return found_codes(known.vocabulary, search, cursor, limit, lambda _, of: ModelCodeAnswer(**of))
 
 
 @router.get(

@@ -1,13 +1,14 @@
 """Parts of a cohort: there as they finish, and still there when the job failed or was cancelled."""
 
 from fastapi import APIRouter, Response
+from sqlalchemy.orm import Session
 
 from app.access import Reader, Services_
 from app.schemas.answers import PartAnswer, PartsAnswer
 from app.submissions import audit
-from ehr.errors import NotFoundError
+from ehr.errors import ConflictError, NotFoundError
 from model_store.repositories import CohortRepository, WithholdingRepository
-from model_store.tables import CohortPart
+from model_store.tables import CohortPart, Job
 
 router = APIRouter(tags=["cohorts"])
 PARQUET = "application/vnd.apache.parquet"
@@ -18,6 +19,7 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
     """List the parts of a cohort that are finished, also while its job runs, or when it failed or was cancelled."""
     with services.database.read_scope() as session:
         job, parts = CohortRepository(session).finished_parts(identity.owner, job_id)
+        told = identity.is_custodian or _may_leave(session, identity.owner, job)
     if parts and not services.store.exists(str(parts[0].blob)):
         parts = []  # the time in which the job could be tried again is over
     return PartsAnswer.of(
@@ -25,7 +27,7 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
         job_id=job_id,
         n_records=job.payload["n"],
         finished_records=sum(part.n_records for part in parts),
-        parts=[_answer(part) for part in parts],
+        parts=[_answer(part, told) for part in parts],
     )
 
 
@@ -51,6 +53,16 @@ def download_cohort_part(job_id: str, number: int, services: Services_, identity
     return Response(data, media_type=PARQUET, headers=headers)
 
 
-def _answer(part: CohortPart) -> PartAnswer:
+def _may_leave(session: Session, owner: str, job: Job) -> bool:
+    try:
+        WithholdingRepository(session).check_part(owner, job)
+    except ConflictError:
+        return False
+    return True
+
+
+def _answer(part: CohortPart, told: bool) -> PartAnswer:
+    """`told`: also what depends on the records of the part."""
     path = f"/cohorts/{part.job_id}/parts/{part.number}"
-    return PartAnswer.of(part, bytes=part.bytes or 0, sha256=part.sha256 or "", path=path)
+    depends = {"bytes": part.bytes or 0, "sha256": part.sha256 or ""} if told else {"bytes": None, "sha256": None}
+    return PartAnswer.of(part, path=path, **depends)

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from app.access import Admin, Services_
-from app.schemas.answers import ReleaseAnswer
+from app.access import DataOwner, Services_
+from app.schemas.access import ReleaseAnswer
 from app.schemas.requests import ReleaseRequest
 from app.submissions import audit
 from ehr.errors import RequestError
@@ -14,11 +14,12 @@ router = APIRouter(tags=["cohorts"])
 
 @router.post("/cohorts/{job_id}/release")
 def release_cohort(
-    job_id: str, services: Services_, identity: Admin, body: ReleaseRequest | None = None
+    job_id: str, services: Services_, identity: DataOwner, body: ReleaseRequest | None = None
 ) -> ReleaseAnswer:
-    """Release a cohort that its privacy evaluation withholds. Needs the scope `admin`, and is audited with the reason.
+    """Release a cohort that is withheld. Needs the scope `data`, and is audited with the reason.
 
-    A report that fails later withholds the cohort again.
+    Whoever holds the real records may say that a cohort gives none of them away. A report that fails later withholds it
+    again.
     """
     with services.database.session_scope() as session:
         CohortRepository(session).get(identity.owner, job_id)

@@ -1,36 +1,52 @@
 """Reports on cohorts: made on demand, shown as JSON or as a page."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from sqlalchemy.orm import Session
 
-from app.access import Identity, Maker, Reader, Services_
+from app.access import DATA, DataOwner, Identity, Reader, Services_
 from app.pages import report_page
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
+from app.shareable import shareable_report
 from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
-from ehr.errors import ConflictError
-from ehr.reports import REPORT_VERSION, Report, report_schema
-from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository
+from ehr.errors import ConflictError, NotFoundError
+from ehr.report_schema import report_schema
+from ehr.reports import REPORT_VERSION, Report
+from ehr.shareable import ShareableReport
+from model_store.repositories import (
+    CohortRepository,
+    DatasetRepository,
+    ModelRepository,
+    ReportRepository,
+    WithholdingRepository,
+)
+from model_store.repositories.reports import CUSTODIAN, SHAREABLE
 from worker.contract import EvaluatePayload
 
 router = APIRouter(tags=["reports"])
+For = Annotated[
+    Literal["custodian", "shareable"] | None,
+    Query(description="for whom the report is; if left out, the one that tells the most of those you may see"),
+]
 PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "description": "a page of its own"}}
 
 
 @router.post("/reports", status_code=202)
 def evaluate_cohort(
-    body: EvaluateRequest, response: Response, services: Services_, identity: Maker, key: IdempotencyKey = None
+    body: EvaluateRequest, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
 ) -> JobAnswer:
-    """Evaluate a finished cohort, against the data its model learned from or against another data set.
+    """Evaluate a finished cohort, against the data its model learned from or against another data set. Needs the scope
+    `data`: what is measured, how long it takes and what comes of it depend on real records.
 
     Only the former includes the privacy attacks, and only that can withhold the cohort. The report's id is the job's.
     """
     submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"))
     if (job := replayed_job(services, submission)) is not None:
-        return accepted(response, job, replayed=True)
+        return accepted(identity, response, job, replayed=True)
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = DatasetRepository(session).get(identity.owner, body.dataset_id or cohort.dataset_id)
@@ -39,7 +55,7 @@ def evaluate_cohort(
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
     payload = checked_payload(EvaluatePayload, seed=body.seed, **values)
     named: Named = {CohortRepository: cohort.job_id, DatasetRepository: dataset.id}
-    return accepted(response, *submit(services, submission, "evaluate", payload, named))
+    return accepted(identity, response, *submit(services, submission, "evaluate", payload, named))
 
 
 @router.get("/reports/schema.json")
@@ -49,9 +65,9 @@ def get_report_schema(identity: Reader) -> dict[str, Any]:
 
 
 @router.get("/reports/{job_id}.html", response_class=HTMLResponse, responses=PAGE)
-def get_report_page(job_id: str, services: Services_, identity: Reader) -> HTMLResponse:
+def get_report_page(job_id: str, services: Services_, identity: Reader, reader: For = None) -> HTMLResponse:
     """Show the newest report on a cohort as one self-contained page."""
-    return _page(_report(services, identity, job_id))
+    return _page(_report(services, identity, job_id, reader))
 
 
 @router.get(
@@ -60,29 +76,56 @@ def get_report_page(job_id: str, services: Services_, identity: Reader) -> HTMLR
     responses={200: {"content": {"application/json": {}, "text/html": {}}, "description": "the report"}},
 )
 def get_report(
-    job_id: str, services: Services_, identity: Reader, accept: Annotated[str, Header()] = "application/json"
+    job_id: str,
+    services: Services_,
+    identity: Reader,
+    reader: For = None,
+    accept: Annotated[str, Header()] = "application/json",
 ) -> Response:
-    """Show the newest report on the cohort of a generate job, or the report of an evaluate job.
+    """Show the report on the cohort of a generate job, or the report of an evaluate job.
 
+    With the scope `data` it is the newest that compares the cohort with real records. For everyone else it is about the
+    cohort's own records, and what was found out about its model once; where the cohort may not leave, neither may that.
     JSON as `GET /reports/schema.json` describes it, or a page if `Accept` asks for text/html first.
     """
-    body = _report(services, identity, job_id)
-    return _page(body) if _prefers_html(accept) else JSONResponse(body)
+    report = _report(services, identity, job_id, reader)
+    return _page(report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
 
 
-def _report(services: Services, identity: Identity, job_id: str) -> dict[str, Any]:
+def _report(services: Services, identity: Identity, job_id: str, wanted: str | None) -> Report | ShareableReport:
+    if wanted == CUSTODIAN:
+        identity.require(DATA)
+    for_custodians = identity.is_custodian and wanted != SHAREABLE
+    read = _with_real_records if for_custodians else _by_itself
     with services.database.session_scope() as session:
-        report = ReportRepository(session).newest(identity.owner, job_id)
-        audit(session, identity, "download report", report.job_id)
-        if report.version != REPORT_VERSION:
-            raise ConflictError("this report was made by an earlier version of the service: evaluate the cohort again")
-        return report.body
+        report = read(session, identity, job_id)
+        shown = report.job_id if isinstance(report, Report) else report.cohort_id
+        audit(session, identity, "download report", shown, reader=report.reader)
+        return report
 
 
-def _page(body: dict[str, Any]) -> HTMLResponse:
+def _with_real_records(session: Session, identity: Identity, job_id: str) -> Report:
+    row = ReportRepository(session).newest(identity.owner, job_id)
+    if row.version != REPORT_VERSION:
+        raise ConflictError("this report was made by an earlier version of the service: evaluate the cohort again")
+    return Report.model_validate(row.body)
+
+
+def _by_itself(session: Session, identity: Identity, job_id: str) -> ShareableReport:
+    description = ReportRepository(session).description(identity.owner, job_id)
+    if not identity.is_custodian:  # figures about records that may not leave are as good as some of them
+        WithholdingRepository(session).check(identity.owner, description.cohort_id)
+    try:
+        details = ModelRepository(session).get(identity.owner, description.model_id).details
+    except NotFoundError:
+        details = {}  # a cohort outlives its model
+    return shareable_report(description, details)
+
+
+def _page(report: Report | ShareableReport) -> HTMLResponse:
     # nothing on the page may run or load, whatever a report's texts contain
     policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return HTMLResponse(report_page(Report.model_validate(body)), headers={"Content-Security-Policy": policy})
+    return HTMLResponse(report_page(report), headers={"Content-Security-Policy": policy})
 
 
 def _prefers_html(accept: str) -> bool:

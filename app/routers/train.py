@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from app.access import Services_, Trainer
+from app.access import DATA, Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
@@ -20,13 +20,17 @@ def train_model(
 ) -> JobAnswer:
     """Train a model.
 
-    The job's result names the model. A training that is interrupted goes on from its last checkpoint.
+    The job's result names the model. A training that is interrupted goes on from its last checkpoint. `holdout_share`
+    needs the scope `data`: two models whose shares differ by one patient would tell what that patient has.
     """
     submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"))
     if (job := replayed_job(services, submission)) is not None:
-        return accepted(response, job, replayed=True)
+        return accepted(identity, response, job, replayed=True)
+    if body.holdout_share is not None:
+        identity.require(DATA)
     generator_spec(body.generator).check(body.preset, body.settings)
     dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
     values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
     payload = checked_payload(TrainPayload, **values)
-    return accepted(response, *submit(services, submission, "train", payload, {DatasetRepository: dataset.id}))
+    job, replayed = submit(services, submission, "train", payload, {DatasetRepository: dataset.id})
+    return accepted(identity, response, job, replayed)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ehr.support import Seen
+from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
 from worker.contract import STEPS
 
@@ -29,18 +29,41 @@ class Answer(BaseModel):
 
 
 class SupportAnswer(Answer):
-    """How many training records satisfy something. Rounded; 1 to 10 is never told."""
+    """How many of the synthetic records that the model drew once, after training, satisfy something.
 
-    seen: Seen = Field(description="`no` is only said where it tells nothing about a small group of patients")
-    records: int | None = Field(description="training records, rounded; null if fewer than 11 or not known")
+    No patient is counted: the answer is the same whatever became of the data since.
+    """
+
+    matching: int | None = Field(description="drawn records that satisfy it; null if not known")
+    drawn: int | None = Field(description="records that were drawn")
+    share: float | None = Field(description="`matching` / `drawn`")
+
+
+class CandidateAnswer(Answer):
+    """A code of the vocabulary that may have been meant."""
+
+    code: str = Field(description="a code, or a wildcard such as `ICD10CM:E11*`; can be sent as it is")
+    name: str | None = Field(description="what it is called; null where that is not known")
+
+
+class ReplacementAnswer(CandidateAnswer):
+    """The closest code, in the place of one that the vocabulary does not have."""
+
+    field: str = Field(description="`all_of`, `any_of`, `none_of` or `targets`")
+    asked: str
 
 
 class RelaxationAnswer(Answer):
-    """The nearest request that 11 or more training records satisfy; `conditions` and `targets` are ready to be sent."""
+    """The nearest request that can be met and would not be withheld; ready to be sent."""
 
     conditions: dict[str, list[str] | list[list[str]]]
     targets: list[dict[str, Any]]
-    dropped: list[dict[str, Any]] = Field(description="what had to go: the field and its codes")
+    dropped: list[dict[str, Any]] = Field(
+        description="what had to go: the field and its codes, with a `reason` if those are unknown and none is close"
+    )
+    replaced: list[ReplacementAnswer] = Field(
+        default_factory=list, description="unknown codes that became the closest one"
+    )
     support: SupportAnswer
 
 
@@ -55,7 +78,8 @@ class Problem(Answer):
                     "type": "urn:ehr-d3pm:problem:unknown-code",
                     "title": "A code is not in the vocabulary",
                     "status": 422,
-                    "detail": "unknown code 'ICD10CM:E99'; did you mean 'ICD10CM:E89'?",
+                    "detail": "unknown code 'ICD10CM:E85'; did you mean 'ICD10CM:E84' (Cystic fibrosis)?",
+                    "candidates": [{"code": "ICD10CM:E84", "name": "Cystic fibrosis"}],
                     "request_id": "5f2b7c1d9e8a4f60",
                 }
             ]
@@ -68,14 +92,17 @@ class Problem(Answer):
     detail: str
     request_id: str | None = None
     errors: list[dict[str, str]] | None = Field(None, description="for validation errors: each field and what is wrong")
+    candidates: list[CandidateAnswer] | None = Field(
+        None, description="for unknown and ambiguous codes: what may have been meant, the closest first"
+    )
     relaxation: RelaxationAnswer | None = Field(None, description="for conditions that cannot be met: the nearest ones")
 
 
 class TargetSupportAnswer(Answer):
     codes: list[str]
     share: float
-    meeting: SupportAnswer = Field(description="training records that satisfy the condition and have one of the codes")
-    others: SupportAnswer = Field(description="training records that satisfy the condition and have none of them")
+    meeting: SupportAnswer = Field(description="drawn records that satisfy the condition and have one of the codes")
+    others: SupportAnswer = Field(description="drawn records that satisfy the condition and have none of them")
 
 
 class EstimateAnswer(Answer):
@@ -83,8 +110,16 @@ class EstimateAnswer(Answer):
 
     feasible: bool = Field(description="false: `POST /generate` would answer 422")
     problem: str | None = Field(description="why it is not feasible")
-    training_records: int | None = Field(description="rounded; null if the dataset is gone")
-    support: SupportAnswer = Field(description="of the condition, in training")
+    candidates: list[CandidateAnswer] = Field(
+        default_factory=list,
+        description="of an unknown or ambiguous code: what may have been meant, the closest first",
+    )
+    withheld: str | None = Field(description="why the cohort would wait for a custodian's release; null: it would not")
+    training_records: int | None = Field(
+        description="that the model has learned from, rounded to two digits; null if not known"
+    )
+    support: SupportAnswer = Field(description="of the condition, among the records that the model drew once")
+    unknown: str | None = Field(description="why `support` is not known; null if it is")
     targets: list[TargetSupportAnswer]
     method: str | None = Field(description="how conditions would be met; null without conditions")
     steps: int | None = Field(description="network calls for each record; null if there are none or it is not known")
@@ -94,7 +129,7 @@ class EstimateAnswer(Answer):
     memory_gib: float | None = Field(description="the most a worker would hold; null if not known")
     warnings: list[str]
     relaxation: RelaxationAnswer | None = Field(
-        description="the nearest condition that can be had, if this one cannot or was hardly seen"
+        description="the nearest request that can be met and would not be withheld, if this one is not"
     )
 
 
@@ -102,8 +137,8 @@ class PartAnswer(Answer):
     number: int
     first_record: int
     n_records: int
-    bytes: int
-    sha256: str
+    bytes: int | None = Field(description="null for a key without the scope `data` while the cohort may not leave")
+    sha256: str | None = Field(description="null likewise")
     path: str = Field(description="where the part can be had, as Parquet with the columns record_id and code")
 
 
@@ -187,9 +222,9 @@ class DatasetAnswer(Answer):
     name: str
     job_id: str
     n_codes: int
-    data_hash: str
+    data_hash: str | None = Field(description="null without the scope `data`")
     vocabulary_hash: str
-    summary: dict[str, Any]
+    summary: dict[str, Any] = Field(description="without the scope `data`: nothing that was counted")
     created_at: Moment
 
 
@@ -198,12 +233,18 @@ class LabAnswer(Answer):
 
     code: str
     cut_points: list[float]
+    unit: str | None = Field(None, description="the unit in which most patients have it, where the upload names one")
 
 
-class CodeAnswer(Answer):
+class ModelCodeAnswer(Answer):
     code: str
-    records: int | None = Field(description="records that have it; null where the count may not be shown")
     description: str | None = Field(None, description="what it means; null where that is not known")
+
+
+class CodeAnswer(ModelCodeAnswer):
+    records: int | None = Field(
+        description="records that have it; null where the count may not be shown, and without the scope `data`"
+    )
 
 
 class ModelAnswer(Answer):
@@ -216,7 +257,8 @@ class ModelAnswer(Answer):
     generator: str
     n_codes: int
     manifest_hash: str
-    details: dict[str, Any] = Field(description="settings, seed, hashes and training curve")
+    verdicts: ModelVerdicts = Field(description="what was found out about it once, whatever is asked of it later")
+    details: dict[str, Any] = Field(description="settings and seed; with the scope `data` all there is")
     created_at: Moment
 
 
@@ -232,11 +274,3 @@ class CohortAnswer(Answer):
     formats: dict[str, str] = Field(description="where its records can be had, by format")
     leaves_out: dict[str, str] = Field(description="what a format cannot carry")
     created_at: Moment
-
-
-class ReleaseAnswer(Answer):
-    """A withheld cohort may be downloaded from now on."""
-
-    cohort_id: str
-    reason: str
-    released_at: Moment

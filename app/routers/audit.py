@@ -1,0 +1,52 @@
+"""The audit trail."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from app.access import Admin, Services_
+from app.library import Cursor, Limit
+from app.schemas.access import AuditAnswer
+from app.schemas.answers import PageAnswer
+from model_store.repositories import AuditRepository
+from model_store.repositories.audit import Wanted
+
+router = APIRouter(tags=["service"])
+
+
+Action = Annotated[str | None, Query(max_length=40, description="such as `submit generate`, `estimate` or `denied`")]
+Key = Annotated[str | None, Query(max_length=16, description="prefix of a key")]
+Target = Annotated[str | None, Query(max_length=80, description="id of what was acted on, or a route that was refused")]
+Since = Annotated[datetime | None, Query(description="from this moment on; UTC if it names no zone")]
+Until = Annotated[datetime | None, Query(description="before this moment")]
+
+
+@router.get("/audit")
+def list_audit(
+    services: Services_,
+    identity: Admin,
+    action: Action = None,
+    key: Key = None,
+    target: Target = None,
+    since: Since = None,
+    until: Until = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> PageAnswer[AuditAnswer]:
+    """List what was done and refused, newest first. Needs the scope `admin`.
+
+    Conditions are hashes, the same for the same condition; no codes are in here. Refusals (`401`, `403`, `404`, `429`)
+    are counted by the minute: `times` in `detail`.
+    """
+    services.denials.flush()
+    wanted = Wanted(action, key, target, _seconds(since), _seconds(until))
+    with services.database.read_scope() as session:
+        page = AuditRepository(session).page(identity.owner, wanted, cursor, limit)
+    return PageAnswer(items=[AuditAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

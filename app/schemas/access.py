@@ -1,0 +1,41 @@
+"""Response bodies about keys and what was done with them."""
+
+from typing import Any
+
+from pydantic import Field
+
+from app.schemas.answers import Answer, Moment
+
+
+class ExposureAnswer(Answer):
+    """How much one key has had of a model. A cap of null is none."""
+
+    key: str = Field(description="the key's prefix; `local` for a service without keys")
+    name: str = Field(description="what the key is for")
+    requests: int
+    records: int = Field(description="synthetic records asked for")
+    conditions: int = Field(description="distinct conditions asked for, however they were written")
+    small_conditions: int = Field(description="of those, the ones that hardly any patient satisfies")
+    caps: dict[str, int | None] | None = Field(description="of records, conditions and small_conditions; yours only")
+    first_at: Moment
+    last_at: Moment
+
+
+class AuditAnswer(Answer):
+    """One row of the audit trail. Conditions are hashes: no codes are kept here."""
+
+    id: int
+    owner: str = Field(description="empty: nobody, for example a request without a valid key")
+    key_prefix: str | None
+    action: str
+    target: str = Field(description="the id of what it was done to, or the route that was refused")
+    detail: dict[str, Any]
+    created_at: Moment
+
+
+class ReleaseAnswer(Answer):
+    """A withheld cohort may be downloaded from now on."""
+
+    cohort_id: str
+    reason: str
+    released_at: Moment
