@@ -12,7 +12,17 @@ from typing import Any, Self, Unpack
 import httpx
 
 from ehr_d3pm.errors import ApiError, JobFailedError, Json
-from ehr_d3pm.requests import Codes, CohortOptions, TrainOptions, UploadOptions, as_list, cohort_body, files_at, given
+from ehr_d3pm.requests import (
+    AuditFilters,
+    Codes,
+    CohortOptions,
+    TrainOptions,
+    UploadOptions,
+    as_list,
+    cohort_body,
+    files_at,
+    given,
+)
 from ehr_d3pm.transport import TRIES, Transport, parsed_events
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -58,8 +68,8 @@ class Client:
         return self._http.submit("/generate", cohort_body(model_id, n, options), key)
 
     def estimate(self, model_id: str, n: int, **options: Unpack[CohortOptions]) -> Json:
-        """What `generate` with the same arguments would take: support in training, method, seconds, memory, and the
-        nearest condition that can be had if this one cannot."""
+        """What `generate` with the same arguments would take: support among the records that the model drew once,
+        whether the cohort would be withheld, method, seconds, memory, and the nearest request that can be met."""
         return self._http.post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
 
     def evaluate(
@@ -77,7 +87,7 @@ class Client:
         return self._http.submit("/reports", given(body), key)
 
     def release(self, cohort_id: str, reason: str) -> Json:
-        """Let a cohort go that its privacy evaluation withholds; needs the scope `admin`."""
+        """Let a cohort go that is withheld; needs the scope `data`."""
         return self._http.post(f"/cohorts/{cohort_id}/release", {"reason": reason})
 
     def cancel(self, job_id: str) -> Json:
@@ -102,10 +112,11 @@ class Client:
     def dataset(self, dataset_id: str) -> Json:
         return self._http.get(f"/datasets/{dataset_id}")
 
-    def codes(self, dataset_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
-        """The vocabulary of a dataset with the counts that may be shown: all of it, or what has all words of `search`
-        in the code or in what it means."""
-        return self._http.pages(f"/datasets/{dataset_id}/codes", {"search": search}, limit)
+    def codes(self, thing_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
+        """The codes of a model, or of a dataset with the counts that may be shown, and what they mean: all of them, or
+        the best first of those that have all words of `search`, in any order and with small typos."""
+        kind = "models" if thing_id.startswith("mdl_") else "datasets"
+        return self._http.pages(f"/{kind}/{thing_id}/codes", {"search": search}, limit)
 
     def labs(self, dataset_id: str) -> list[Json]:
         """The labs of a dataset that became deciles, with their cut points."""
@@ -127,13 +138,22 @@ class Client:
         """The finished parts of a cohort, also while its job runs, or when it failed or was cancelled."""
         return self._http.get(f"/cohorts/{job_id}/parts")
 
-    def report(self, job_id: str) -> Json:
-        """The newest report on a cohort."""
-        return self._http.get(f"/reports/{job_id}")
+    def report(self, job_id: str, reader: str | None = None) -> Json:
+        """The newest report on a cohort. `reader`: `custodian` (beside real records, needs the scope `data`) or
+        `shareable` (what may be passed on); the former if you may see it."""
+        return dict(self._http.send("GET", f"/reports/{job_id}", params=given({"reader": reader}), tries=TRIES).json())
 
-    def report_page(self, job_id: str) -> str:
-        """The newest report on a cohort as an HTML page."""
-        return self._http.send("GET", f"/reports/{job_id}.html").text
+    def report_page(self, job_id: str, reader: str | None = None) -> str:
+        """The same as an HTML page."""
+        return self._http.send("GET", f"/reports/{job_id}.html", params=given({"reader": reader})).text
+
+    def exposure(self, model_id: str) -> list[Json]:
+        """How much of a model each key has had: with the scope `data` every key's, else your own."""
+        return list(self._http.send("GET", f"/models/{model_id}/exposure", tries=TRIES).json())
+
+    def audit(self, limit: int | None = None, **wanted: Unpack[AuditFilters]) -> Iterator[Json]:
+        """What was done and refused, newest first; needs the scope `admin`."""
+        return self._http.pages("/audit", dict(wanted), limit)
 
     def openapi(self) -> Json:
         """The OpenAPI document, which says what the service accepts."""
@@ -181,14 +201,16 @@ class Client:
                 return
             time.sleep(1)
 
-    def download(self, job_id: str, path: str | Path, format: str = "long.csv") -> int:
-        """Save a cohort's records; returns the bytes. The file appears when it is whole.
+    def download(self, job_id: str, path: str | Path, format: str = "long.csv", *, names: bool = False) -> int:
+        """Save a cohort's records, if wanted with the names of their codes; returns the bytes. The file appears when it
+        is whole.
 
         Waits for the evaluation that decides whether the cohort may leave; ApiError `withheld` if it may not.
         """
+        wanted = {"format": format} | ({"names": True} if names else {})
         while True:
             try:
-                return self._http.save(f"/cohorts/{job_id}/records", Path(path), {"format": format})
+                return self._http.save(f"/cohorts/{job_id}/records", Path(path), wanted)
             except ApiError as error:
                 if error.type != "not-evaluated":
                     raise

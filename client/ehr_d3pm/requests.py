@@ -52,6 +52,16 @@ class CohortOptions(TypedDict, total=False):
     evaluate: bool | None
 
 
+class AuditFilters(TypedDict, total=False):
+    """The query of `GET /audit`; moments are ISO 8601, UTC if they name no zone."""
+
+    action: str | None
+    key: str | None  # prefix of a key
+    target: str | None
+    since: str | None
+    until: str | None
+
+
 def cohort_body(model_id: str, n: int, options: Mapping[str, Any]) -> Json:
     """The body of `POST /generate`."""
     rest = dict(options)

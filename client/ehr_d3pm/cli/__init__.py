@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ehr_d3pm.cli import choices, codes, cohorts, datasets, jobs, models, reports
+from ehr_d3pm.cli import choices, codes, cohorts, datasets, exposure, jobs, models, reports
 from ehr_d3pm.cli.output import errors_as_exit_codes
 from ehr_d3pm.cli.service_commands import WithServiceCommands
 
@@ -41,6 +41,8 @@ for command in (
     cohorts.release,
     reports.report,
     reports.evaluate,
+    exposure.exposure,
+    exposure.audit,
     jobs.jobs,
     jobs.job,
     jobs.cancel,

@@ -1,4 +1,4 @@
-"""The codes of a dataset, or of what a model learned from."""
+"""The codes of a dataset or a model."""
 
 from typing import Annotated
 
@@ -10,18 +10,21 @@ from ehr_d3pm.cli.output import AsJson, Limit, client_of, errors, print_json, pr
 def codes(
     context: typer.Context,
     thing: Annotated[str, typer.Argument(metavar="ID", help="id of a dataset or a model")],
-    text: Annotated[str | None, typer.Argument(help="words of the code or of what it means, such as diabetes")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="words of what it means, or how the code begins")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Search the codes that conditions and targets can ask for."""
+    """Search the codes that conditions and targets can ask for, such as `codes mdl_... heart failure`."""
     with client_of(context) as client:
-        dataset = client.model(thing)["dataset_id"] if thing.startswith("mdl_") else thing
-        found = list(client.codes(dataset, text, limit))
+        found = list(client.codes(thing, " ".join(text or []) or None, limit))
     if as_json:
         print_json(found)
         return
-    rows = [[c["code"], "few" if c["records"] is None else f"{c['records']:,}", c["description"] or ""] for c in found]
-    print_table(["code", "records", "meaning"], rows, right=(1,), lines=False)
+    if any(c.get("records") is not None for c in found):  # a dataset knows how many have each, and tells custodians
+        counts = ["few" if c["records"] is None else f"{c['records']:,}" for c in found]
+        rows = [[c["code"], count, c["description"] or ""] for c, count in zip(found, counts, strict=True)]
+        print_table(["code", "records", "meaning"], rows, right=(1,), lines=False)
+    else:
+        print_table(["code", "meaning"], [[c["code"], c["description"] or ""] for c in found], lines=False)
     if len(found) == limit:
         errors.print(f"the first {limit}; --limit shows more", highlight=False)

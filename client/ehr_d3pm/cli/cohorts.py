@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ehr_d3pm.cli.collections import collection
+from ehr_d3pm.cli.collections import cell, collection
 from ehr_d3pm.cli.conditions import Asked, takes_conditions
 from ehr_d3pm.cli.jobs import finish
 from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say, warn
@@ -48,7 +48,7 @@ def parts(context: typer.Context, cohort: CohortId, as_json: AsJson = False) -> 
         return
     print_table(
         ["part", "first record", "records", "bytes"],
-        [[f"{part[name]:,}" for name in ("number", "first_record", "n_records", "bytes")] for part in found["parts"]],
+        [[cell(part[name]) for name in ("number", "first_record", "n_records", "bytes")] for part in found["parts"]],
         right=range(4),
         lines=False,
     )
@@ -92,6 +92,7 @@ def download(
     to: Annotated[Path | None, typer.Option("--to", "-o", help="file to write")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists them")] = "long.csv",
     part: Annotated[int | None, typer.Option(help="only this finished part, as Parquet")] = None,
+    names: Annotated[bool, typer.Option("--names", help="with what the codes are called")] = False,
 ) -> None:
     """Download a cohort's records or a model's bundle."""
     left_out = None
@@ -104,7 +105,7 @@ def download(
             size = client.download_part(thing, part, target)
         else:
             target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
-            size = client.download(thing, target, format)
+            size = client.download(thing, target, format, names=names)
             left_out = client.cohort(thing)["leaves_out"].get(format)
     say(f"{target} ({size:,} bytes)")
     if left_out is not None:
@@ -117,7 +118,7 @@ def release(
     reason: Annotated[str, typer.Option(help="why it may be released; kept in the audit trail")],
     as_json: AsJson = False,
 ) -> None:
-    """Release a cohort that its report withholds. Needs the scope admin."""
+    """Release a cohort that is withheld. Needs the scope data."""
     with client_of(context) as client:
         released = client.release(cohort, reason)
     if as_json:
@@ -132,9 +133,10 @@ def show_estimate(estimated: dict[str, Any]) -> None:
     steps, workers = estimated["steps"], estimated["workers"]
     rows = [
         ["can be generated", "yes" if estimated["feasible"] else f"no: {estimated['problem']}"],
-        ["training records that satisfy it", _count(estimated["support"])],
+        ["would be withheld", "no" if estimated["withheld"] is None else "yes, until a custodian releases it"],
+        ["of the model's own records", _share(estimated["support"])],
         *(
-            [f"with {', '.join(t['codes'])}", f"{t['share']:.0%} asked; {_count(t['meeting'])}"]
+            [f"with {', '.join(t['codes'])}", f"{t['share']:.0%} asked; {_share(t['meeting'])}"]
             for t in estimated["targets"]
         ),
         ["method", estimated["method"] or "no condition"],
@@ -147,11 +149,24 @@ def show_estimate(estimated: dict[str, Any]) -> None:
     for warning in estimated["warnings"]:
         say(f"warning: {warning}")
     if estimated["relaxation"] is not None:
-        dropped = "; ".join(f"{d['field']} {', '.join(d['codes'])}" for d in estimated["relaxation"]["dropped"])
-        say(f"nearest condition that can be met: without {dropped} ({_count(estimated['relaxation']['support'])})")
+        changes = _changes(estimated["relaxation"])
+        say(f"nearest that can be had: {changes} ({_share(estimated['relaxation']['support'])})")
 
 
-def _count(support: dict[str, Any]) -> str:
-    if support["seen"] == "yes":
-        return f"about {support['records']:,}"
-    return {"no": "none"}.get(support["seen"], str(support["seen"]))
+def _changes(relaxation: dict[str, Any]) -> str:
+    """`with ICD10CM:E84 (Cystic fibrosis) for ICD10CM:E85; without none_of Z:1`."""
+    words = []
+    for each in relaxation.get("replaced", []):
+        name = f" ({each['name']})" if each["name"] else ""
+        words.append(f"with {each['code']}{name} for {each['asked']}")
+    for each in relaxation["dropped"]:
+        why = f" ({each['reason']})" if each.get("reason") else ""
+        words.append(f"without {each['field']} {', '.join(each['codes'])}{why}")
+    return "; ".join(words)
+
+
+def _share(support: dict[str, Any]) -> str:
+    """`412 of 200,000 (0.21%)`: how many of the records that the model drew once satisfy something."""
+    if support["matching"] is None:
+        return "not known"
+    return f"{support['matching']:,} of {support['drawn']:,} satisfy it ({support['share'] or 0:.2%})"

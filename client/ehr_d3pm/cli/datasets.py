@@ -28,14 +28,15 @@ cli = collection(
 @cli.command()
 @errors_as_exit_codes()
 def labs(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) -> None:
-    """Show the labs that became deciles, with their nine cut points."""
+    """Show the labs that became deciles, with their nine cut points and their unit."""
     with client_of(context) as client:
         found = client.labs(dataset)
     if as_json:
         print_json(found)
     else:
-        rows = [[lab["code"], " ".join(f"{point:.4g}" for point in lab["cut_points"])] for lab in found]
-        print_table(["lab", "cut points"], rows, lines=False)
+        points = [" ".join(f"{point:.4g}" for point in lab["cut_points"]) for lab in found]
+        rows = [[lab["code"], own, lab.get("unit") or ""] for lab, own in zip(found, points, strict=True)]
+        print_table(["lab", "cut points", "unit"], rows, lines=False)
 
 
 def upload(
@@ -97,4 +98,13 @@ def _what_was_read(summary: dict[str, Any]) -> str:
     read = f"{how} {found['name']} ({tables}): {records} records, one per {found['unit']}, {summary['codes']:,} codes"
     groups = [f"{group['rule']} of {group['codes']}" for group in summary.get("groups", [])]
     held = f"\nevery record has {', '.join(groups)}" if groups else ""
-    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected{held}"
+    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected{_labs_read(summary)}{held}"
+
+
+def _labs_read(summary: dict[str, Any]) -> str:
+    labs = summary.get("labs", {})
+    if not labs.get("with_deciles"):
+        return ""
+    other = labs.get("rows_in_other_units", 0)
+    left = f"; {'few' if other is None else f'{other:,}'} values in other units than the commonest were not used"
+    return f"\n{labs['with_deciles']:,} labs have values{left if other != 0 else ''}"

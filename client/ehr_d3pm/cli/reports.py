@@ -30,15 +30,17 @@ def report(
     context: typer.Context,
     cohort: CohortId,
     html: Annotated[Path | None, typer.Option(help="write an HTML page to this file instead")] = None,
+    shareable: Annotated[bool, typer.Option("--shareable", help="the report that may be passed on")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the report on a cohort."""
+    """Show the report on a cohort. Beside real records only with a key that has the scope data."""
+    reader = "shareable" if shareable else None
     with client_of(context) as client:
         if html is not None:
-            html.write_text(client.report_page(cohort), encoding="utf-8")
+            html.write_text(client.report_page(cohort, reader), encoding="utf-8")
             say(str(html))
             return
-        body = client.report(cohort)
+        body = client.report(cohort, reader)
     if as_json:
         print_json(body)
     else:
@@ -64,10 +66,46 @@ def evaluate(
 def show_report(body: dict[str, Any]) -> None:
     """The verdicts, and the key figures each beside its yardsticks."""
     _show_verdict("", body["verdict"])
+    if body.get("reader") == "shareable":
+        _show_shareable(body)
+        return
     console.print(f"({ARROWS['higher']} higher is better, {ARROWS['lower']} lower is better)", highlight=False)
     for family, (title, columns) in FAMILIES.items():
         if body.get(family) is not None:
             _show_family(title, columns, body[family])
+    for code in _codes_in(body):
+        say(f"{code}: {body['names'][code]}")
+
+
+def _codes_in(body: dict[str, Any]) -> list[str]:
+    """Codes that the tables and the condition speak of, of which the report knows what they are called."""
+    asked, names = body.get("condition") or {}, body.get("names") or {}
+    codes = [*asked.get("all_of", []), *(code for group in asked.get("any_of", []) for code in group)]
+    codes += [*asked.get("none_of", []), *(code for target in body["targets"] for code in target["codes"])]
+    codes += [metric["label"] for metric in body["utility"]["metrics"].values()]
+    return [code for code in dict.fromkeys(codes) if code in names]
+
+
+def _show_shareable(body: dict[str, Any]) -> None:
+    """What is known about the model, and what the cohort's own records say."""
+    model, synthetic = body["model"], body["synthetic"]
+    judged = {"model: privacy audit": model["audit"], "model: rare conditions": model["rare_conditions"]}
+    judged |= {f"model: {FAMILIES.get(name, (name,))[0]}": verdict for name, verdict in model["families"].items()}
+    for title, verdict in judged.items():
+        if verdict is not None:
+            _show_verdict(title, verdict)
+    rows = [
+        [f"{name} {ARROWS[metric['direction']]}", _figure(metric["figures"].get("value")), _level(metric)]
+        for name, metric in synthetic["metrics"].items()
+    ]
+    rows += [["codes per record", f"{synthetic['codes_per_record']:.4g}", ""]]
+    rows += [["codes in the cohort", f"{synthetic['codes_present']:,} of {body['codes']:,}", ""]]
+    print_table(["cohort", "synthetic", ""], rows, right=(1,), lines=False)
+    console.print(body["left_out"], highlight=False)
+
+
+def _level(metric: dict[str, Any]) -> str:
+    return str((metric["verdict"] or {}).get("level", "-"))
 
 
 def _show_family(title: str, columns: dict[str, str], measured: dict[str, Any]) -> None:
@@ -76,7 +114,7 @@ def _show_family(title: str, columns: dict[str, str], measured: dict[str, Any]) 
     rows = []
     for name, metric in measured["metrics"].items():
         cells = [_figure(metric["figures"].get(role)) for role in columns]
-        rows.append([f"{name} {ARROWS[metric['direction']]}", *cells, (metric["verdict"] or {}).get("level", "-")])
+        rows.append([f"{name} {ARROWS[metric['direction']]}", *cells, _level(metric)])
     if rows:
         print_table([title, *columns.values(), ""], rows, right=tuple(range(1, 1 + len(columns))))
     if measured["verdict"] is not None:
