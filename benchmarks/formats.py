@@ -88,6 +88,7 @@ def read_here(path: Path) -> dict[str, float]:
     for batch in reader.batches(rejects):
         encoder.add(batch)
     encoded = encoder.finish(Choices())
+    encoder.facts().source_cdm(reader, encoded.vocabulary.codes, "none")
     return {
         "seconds": time.perf_counter() - start,
         "peak_rss_gib": peak_rss_gib(),

@@ -1,0 +1,96 @@
+"""The models that benchmarks.privacy attacks: the same training before and after restraint, and overfitted ones."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._harness import load_long, progress_bar, subset
+from benchmarks.conditional import trained
+from ehr.errors import DataError
+from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
+from ehr.records import Records
+from worker.engine.generators import FitRequest
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.population import simulated_population
+
+MAY_NOT_BE_ATTACKED = ("nhds-adult",)  # its terms forbid experiments in re-identification
+SMALL_RECORDS = 2_000
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who the model has seen (members), who chose among its weights (holdout), and who it has never met (test)."""
+
+    members: Records
+    holdout: Records
+    test: Records
+    vocabulary: tuple[str, ...]
+    label: str
+
+
+def load(folder: Path | None, quick: bool) -> Split:
+    """The split that `trained` makes."""
+    if folder is not None and folder.resolve().name in MAY_NOT_BE_ATTACKED:
+        raise DataError(f"the terms of {folder.name} forbid attacks; use other data")
+    if folder is None:
+        population = simulated_population()
+        train, test = (
+            population.sample(60_000, np.random.default_rng(0)),
+            population.sample(20_000, np.random.default_rng(1)),
+        )
+        vocabulary, label = population.vocabulary, "simulated"
+    else:
+        train, test, codes = load_long(folder)
+        vocabulary, label = tuple(codes), folder.name
+    if quick:
+        train, test = subset(train, 3_000), subset(test, 2_000)
+    order = np.random.default_rng(0).permutation(len(train))
+    held = len(train) // 20
+    return Split(train.take(order[held:]), train.take(order[:held]), test, vocabulary, label)
+
+
+def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict[str, D3PMGenerator], float | None]:
+    """Preset `best` without restraint, the same weights as training would restrain them, and how strongly it did."""
+    settings = _without_restraint(PRESETS["fast" if quick else "best"], epochs=2 if quick else None)
+    whole = Records.concatenate([split.holdout, split.members])
+    # `trained` splits a permutation of what it is given: give it back in the order from which it makes this split
+    order = np.random.default_rng(0).permutation(len(whole))
+    unsorted = whole.take(np.argsort(order))
+    before, _ = trained("best" if split.label != "simulated" else "best-simulated", settings, unsorted, work)
+    after = D3PMGenerator.from_state(before.state())
+    strength = after.restrain(split.members, split.holdout)
+    return {"before": before, "after": after}, strength
+
+
+def _without_restraint(config: D3PMConfig, epochs: int | None = None) -> dict[str, Any]:
+    settings = config.model_dump()
+    changed = {"restrain_rare": False} | ({} if epochs is None else {"epochs": epochs})
+    return settings | {"training": settings["training"] | changed}
+
+
+def overfitted(split: Split, seeds: range, quick: bool) -> Iterator[tuple[D3PMGenerator, Records, Records]]:
+    """(model, the people it was trained on, as many others): dropout off, ten times the epochs, a tenth of the data.
+
+    Preset `fast` in a small network, so that twenty can be trained in minutes.
+    """
+    epochs = 10 * PRESETS["fast"].training.epochs
+    settings = D3PMConfig(
+        denoiser=SparseConfig(width=64, blocks=1, dropout=0.0, input_dropout=0.0),
+        training=TrainingConfig(epochs=10 if quick else epochs, patience=None),
+    )
+    size = min(SMALL_RECORDS // 10, len(split.members) // 4)
+    with progress_bar("overfitted models") as advance:
+        for done, seed in enumerate(seeds, start=1):
+            rows = np.random.default_rng(seed).permutation(len(split.members))
+            seen, others = split.members.take(rows[:size]), split.members.take(rows[size : 2 * size])
+            yield D3PMGenerator.fit(FitRequest(seen, None, settings, seed=seed)), seen, others
+            advance(done, len(seeds))
+
+
+def reference_model(split: Split, half: Records, quick: bool) -> D3PMGenerator:
+    """A model of other people of the same kind, for the mask attack."""
+    settings = _without_restraint(PRESETS["fast"], epochs=2 if quick else None)
+    return D3PMGenerator.fit(FitRequest(half, split.holdout, settings, seed=1))
