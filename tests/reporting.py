@@ -6,15 +6,17 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ehr.conditions import Condition
+from ehr.conditions import AskedCondition, Condition
 from ehr.records import Records
 from ehr.reports import Asked, Report
+from ehr.shareable import CohortDescription
 from ehr.vocabulary import Vocabulary
-from worker.engine.generators import FitRequest, SampleRequest, generator_named
+from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.metrics import classifier
 from worker.engine.metrics.measurement import Measured, Plan
 from worker.engine.population import simulated_population
 from worker.evaluation import ReportPlan, Subject
+from worker.evaluation.description import Tally
 from worker.evaluation.subject import Watch
 
 IDS = {
@@ -82,10 +84,27 @@ def small_report(conditioned: bool = False) -> Report:
 
 
 @cache
-def _made(conditioned: bool) -> Report:
+def small_description(conditioned: bool = False) -> CohortDescription:
+    """Of the same cohort by itself."""
+    _, condition, cohort = _cohort(conditioned)
+    tally = Tally(vocabulary(), condition)
+    tally.add(cohort)
+    ids = {name: IDS[name] for name in ("cohort_id", "model_id", "dataset_id")}
+    sizes = {"records": len(cohort), "codes": len(vocabulary())}
+    asked = AskedCondition(all_of=[DIABETES]) if conditioned else None
+    return CohortDescription(**ids, **sizes, condition=asked, synthetic=tally.described(None))
+
+
+@cache
+def _cohort(conditioned: bool) -> tuple[Generator, Condition | None, Records]:
     model = generator_named("independent").fit(FitRequest(train=real_sets()["train"]))
     condition = Condition.of(len(vocabulary()), all_of=[vocabulary().positions[DIABETES]]) if conditioned else None
-    cohort = model.sample(SampleRequest(n=1500, seed=1, condition=condition))
+    return model, condition, model.sample(SampleRequest(n=1500, seed=1, condition=condition))
+
+
+@cache
+def _made(conditioned: bool) -> Report:
+    model, condition, cohort = _cohort(conditioned)
     asked = Asked(all_of=[DIABETES], support_in_training=900) if conditioned else None
     made = subject(cohort, condition=condition, asked=asked, generator=model)
     with patch.object(classifier, "TREES", 100):  # what a report looks like does not depend on it

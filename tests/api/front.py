@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -12,7 +13,9 @@ import uvicorn
 
 from app.main import create_app
 from app.services import Services
+from ehr.audits import ModelAudit, ReferenceFacts
 from ehr.records import Records
+from ehr.reports import Verdict
 from ehr.vocabulary import Vocabulary
 from ehr_d3pm import Client
 from model_store import layout
@@ -29,10 +32,13 @@ from model_store.repositories import (
     ReportRepository,
 )
 from model_store.repositories.access import SCOPES
-from model_store.tables import Cohort, Dataset, Model, ReportRow
+from model_store.tables import Cohort, Dataset, Job, Model, ReportRow
 from runtime.settings import Settings
+from tests.reporting import small_description
 from worker.contract import ROUTES
 
+GOOD = Verdict(level="good", reason="Nothing was found.", advice="")
+DATA_HASH = "abad1dea" * 8  # which only custodians may see
 CODES = ("ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84", "ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019")
 
 
@@ -93,12 +99,18 @@ class Caller:
         with self.front.services.database.session_scope() as session:
             return JobRepository(session).submit(self.owner, kind, *ROUTES[kind], payload, 3).id
 
-    def dataset(self, n: int = 400, codes: tuple[str, ...] = CODES, rows: list[list[int]] | None = None) -> str:
+    def dataset(
+        self,
+        n: int = 400,
+        codes: tuple[str, ...] = CODES,
+        rows: list[list[int]] | None = None,
+        names: dict[str, str] | None = None,
+    ) -> str:
         """Every record has the first code, one in forty the third; or `rows`, each a list of code positions."""
         rows = rows or [[0, *([1] if i % 2 else []), *([2] if i % 40 == 0 else [])] for i in range(n)]
         n = len(rows)
         records = csr(rows, len(codes))
-        vocabulary = Vocabulary(codes)
+        vocabulary = Vocabulary(codes, names or {})
         position = positions(np.arange(n), n)
         dataset_id = new_id(DATASET)
         folder = layout.dataset_folder(dataset_id, 1)
@@ -127,11 +139,25 @@ class Caller:
         generator: str = "d3pm",
         dataset_id: str | None = None,
         costs: dict[str, Any] | None = None,
+        names: dict[str, str] | None = None,
+        drawn: list[list[int]] | None = None,
+        audit: ModelAudit | None = None,
+        more: Mapping[str, Any] | None = None,
+        **facts: Any,
     ) -> str:
+        """`drawn`: the records of its reference cohort, each a list of code positions, and `facts` about it; None: it
+        has none. `more`: what else its row knows."""
         model_id = new_id(MODEL)
         folder = layout.model_folder(model_id, 1)
-        manifest = model_manifest({"settings": {"timesteps": 50}}, Vocabulary(codes), seed=0)
-        manifest_hash = save_bundle(self.front.services.store, folder, Bundle(b"weights", manifest))
+        details: dict[str, Any] = {"seed": 0}
+        if drawn is not None:
+            known = {"records": len(drawn), "training_records": len(drawn), "seed": 1, "verdict": GOOD} | facts
+            details["reference"] = ReferenceFacts.model_validate(known).model_dump(mode="json")
+        manifest = model_manifest({"settings": {"timesteps": 50}}, Vocabulary(codes, names or {}), **details)
+        records = None if drawn is None else csr(drawn, len(codes))
+        manifest_hash = save_bundle(self.front.services.store, folder, Bundle(b"weights", manifest), records)
+        if audit is not None:
+            details["audit"] = audit.model_dump(mode="json")
         row = Model(
             id=model_id,
             owner=self.owner,
@@ -142,16 +168,34 @@ class Caller:
             prefix=folder,
             manifest_hash=manifest_hash,
             n_codes=len(codes),
-            details={"seed": 0, "costs": costs},
+            details=details | {"costs": costs} | dict(more or {}),
         )
         with self.front.services.database.session_scope() as session:
             ModelRepository(session).add(row)
         return model_id
 
-    def cohort(self, parts: list[list[list[int]]], codes: tuple[str, ...] = CODES) -> str:
+    def made(self, request: dict[str, Any], parts: list[list[list[int]]] | None = None) -> str:
+        """The cohort of a request to `POST /generate`, as a worker would have made it."""
+        job_id = str(self.http.post("/generate", json=request).raise_for_status().json()["id"])
+        cohort = self.cohort(parts or [[[0, 1]]], job_id=job_id, model_id=request["model_id"])
+        with self.front.services.database.session_scope() as session:
+            job = session.get_one(Job, job_id)
+            job.state, job.result = "succeeded", {"evaluate_job_id": None}
+        return cohort
+
+    def cohort(
+        self,
+        parts: list[list[list[int]]],
+        codes: tuple[str, ...] = CODES,
+        names: dict[str, str] | None = None,
+        job_id: str | None = None,
+        model_id: str | None = None,
+        **payload: Any,
+    ) -> str:
         """`parts` are lists of records, each a list of code positions."""
-        job_id = self.job("generate")
-        vocabulary = Vocabulary(codes)
+        job_id = job_id or self.job("generate", n=sum(map(len, parts)), **payload)
+        model_id = model_id or new_id(MODEL)
+        vocabulary = Vocabulary(codes, names or {})
         folder = layout.cohort_folder(job_id)
         told, first = [], 0
         store = self.front.services.store
@@ -165,20 +209,22 @@ class Caller:
                 {"number": number, "blob": blob, "sha256": sha256, "first_record": first, "n_records": len(rows)}
             )
             first += len(rows)
-        manifest = cohort_manifest({"id": "m"}, {"seed": 0}, vocabulary, told)
+        manifest = cohort_manifest({"id": "m", "data_hash": DATA_HASH}, {"seed": 0}, vocabulary, told)
         manifest_hash = save_cohort_manifest(store, f"{folder}/a1/manifest.json", manifest)
         row = Cohort(
             job_id=job_id,
             owner=self.owner,
-            model_id=new_id(MODEL),
+            model_id=model_id,
             dataset_id=new_id(DATASET),
             n_records=first,
             prefix=f"{folder}/a1",
             manifest_hash=manifest_hash,
-            manifest={"n_parts": len(parts)},
+            manifest={"n_parts": len(parts), "model": {"id": "m", "data_hash": DATA_HASH}},
         )
         with self.front.services.database.session_scope() as session:
             CohortRepository(session).add(row)
+            description = small_description().model_copy(update={"cohort_id": job_id, "model_id": model_id})
+            ReportRepository(session).add_description(self.owner, job_id, description)
         return job_id
 
     def report(self, body: dict[str, Any], cohort: str | None = None, **columns: Any) -> str:

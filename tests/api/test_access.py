@@ -14,6 +14,7 @@ from runtime.binding import check_binding
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
+from tests.reporting import small_report
 
 BODIES = {
     "train": {"dataset_id": "{dataset_id}"},
@@ -70,10 +71,12 @@ SCOPED = [
     ("train", "DELETE", "/models/mdl_" + "0" * 32),
     ("generate", "POST", "/generate"),
     ("generate", "DELETE", "/cohorts/job_" + "0" * 32),
-    ("generate", "POST", "/reports"),
-    ("admin", "POST", "/cohorts/job_" + "0" * 32 + "/release"),
+    ("data", "POST", "/reports"),
+    ("data", "POST", "/cohorts/job_" + "0" * 32 + "/release"),
     ("admin", "GET", "/models/mdl_" + "0" * 32 + "/bundle"),
+    ("read", "GET", "/models/mdl_" + "0" * 32 + "/exposure"),
     ("admin", "GET", "/metrics"),
+    ("admin", "GET", "/audit"),
 ]
 
 
@@ -174,7 +177,7 @@ def test_path_tricks_in_ids_of_bodies(caller: Caller, trick: str) -> None:
 
 def test_audit_of_submissions_downloads_and_deletions(front: Front, caller: Caller) -> None:
     dataset, model, cohort = caller.dataset(), caller.model(), caller.cohort([[[0]]])
-    caller.report({}, cohort)
+    caller.report(small_report().model_dump(mode="json"), cohort)
     submitted = caller.http.post("/generate", json={"model_id": model, "n": 5}).json()["id"]
     caller.http.post(f"/jobs/{submitted}/cancel")
     caller.http.get(f"/cohorts/{cohort}/records")
@@ -187,7 +190,7 @@ def test_audit_of_submissions_downloads_and_deletions(front: Front, caller: Call
         rows = AuditRepository(session).newest(caller.owner)
     assert {row.action for row in rows} == {
         "submit generate", "cancel", "download cohort", "download model", "download report",
-        "delete dataset", "delete model", "delete cohort",
+        "delete dataset", "delete model", "delete cohort", "denied",
     }  # fmt: skip
     assert all(row.key_prefix is not None and row.key_prefix == caller.key[:12] for row in rows)
 

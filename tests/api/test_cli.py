@@ -60,13 +60,13 @@ def test_commands(sqlite_caller: Caller, tmp_path: Path) -> None:
     assert refused.returncode == 4 and "did you mean" in refused.stderr
     assert json.loads(refused.stdout)["type"].endswith("unknown-code")
     assert as_caller(caller, "job", "job_" + "0" * 32).returncode == 4
-    model = caller.model(dataset_id=caller.dataset())
+    model = caller.model(drawn=[[0, 1, *([2] if i % 4 else [])] for i in range(400)])
     words = ("--all-of", "ICD10CM:E11", "--target", "ICD10CM:E84,ICD9DX:25*=0.25", "--method", "exact", "--json")
     asked = json.loads(as_caller(caller, "generate", model, "--no-wait", *words).stdout)["request"]
     assert asked["targets"] == [{"codes": ["ICD10CM:E84", "ICD9DX:25*"], "share": 0.25}] and asked["method"] == "exact"
-    assert json.loads(as_caller(caller, "estimate", model, *words).stdout)["support"]["seen"] == "yes"
+    assert json.loads(as_caller(caller, "estimate", model, *words).stdout)["support"]["matching"] == 400
     shown = as_caller(caller, "estimate", model, "--all-of", "ICD10CM:E99")
-    assert shown.returncode == 0 and "nearest condition that can be met: without all_of ICD10CM:E99" in shown.stdout
+    assert shown.returncode == 0 and "nearest that can be had: without all_of ICD10CM:E99" in shown.stdout
     assert as_caller(caller, "generate", model, "--target", "ICD10CM:E84").returncode == 2
 
 
@@ -129,18 +129,19 @@ def test_codes_are_found_by_what_they_mean(sqlite_caller: Caller) -> None:
     caller = sqlite_caller
     dataset = caller.dataset()
     model = caller.model(dataset_id=dataset)
-    found = json.loads(in_process(caller, "codes", model, "diabetes 2", "--json"))
-    assert [(c["code"], c["records"]) for c in found] == [
-        ("ICD10CM:E11", 200),
-        ("ICD9DX:25000", 0),
-        ("ICD9DX:25001", 0),
-    ]
+    found = json.loads(in_process(caller, "codes", model, "diabetes", "2", "--json"))
+    assert found[0] == {"code": "ICD10CM:E11", "description": "Type 2 diabetes mellitus"}
+    assert {c["code"] for c in found} == {"ICD10CM:E11", "ICD9DX:25000", "ICD9DX:25001"}
+    counted = json.loads(in_process(caller, "codes", dataset, "type 2 diabetes", "--json"))
+    assert (counted[0]["code"], counted[0]["records"]) == ("ICD10CM:E11", 200)
+    table = in_process(caller, "codes", model, "cystc", "fibrosis").splitlines()
+    assert [line.split() for line in table] == [["code", "meaning"], ["ICD10CM:E84", "Cystic", "fibrosis"]]
     shown = in_process(caller, "codes", dataset, "cystic")
-    assert "ICD10CM:E84" in shown and "Cystic fibrosis" in shown and "few" in shown
+    assert "ICD10CM:E84" in shown and "Cystic fibrosis" in shown
     assert [c["code"] for c in json.loads(in_process(caller, "codes", dataset, "--json"))] == list(CODES)
     assert len(in_process(caller, "codes", dataset, "--limit", "2").splitlines()) == 3
     assert json.loads(in_process(caller, "datasets", "labs", dataset, "--json")) == []
-    assert in_process(caller, "datasets", "labs", dataset).split() == ["lab", "cut", "points"]
+    assert in_process(caller, "datasets", "labs", dataset).split() == ["lab", "cut", "points", "unit"]
 
 
 def test_shares_and_groups_reach_the_service(sqlite_caller: Caller, tmp_path: Path) -> None:

@@ -28,12 +28,14 @@ COMMAND_OF = {
     "GET /datasets/{dataset_id}": "datasets show",
     "DELETE /datasets/{dataset_id}": "datasets delete",
     "GET /datasets/{dataset_id}/codes": "codes",
+    "GET /models/{model_id}/codes": "codes",
     "GET /datasets/{dataset_id}/labs": "datasets labs",
     "POST /train": "train",
     "GET /models": "models list",
     "GET /models/{model_id}": "models show",
     "DELETE /models/{model_id}": "models delete",
     "GET /models/{model_id}/bundle": "download",
+    "GET /models/{model_id}/exposure": "exposure",
     "POST /generate": "generate",
     "POST /generate/estimate": "estimate",
     "GET /cohorts": "cohorts list",
@@ -51,6 +53,7 @@ COMMAND_OF = {
     "GET /jobs/{job_id}/events": "job",
     "POST /jobs/{job_id}/cancel": "cancel",
     "POST /jobs/{job_id}/retry": "retry",
+    "GET /audit": "audit",
 }
 FOR_MACHINES = {"GET /healthz", "GET /readyz", "GET /metrics", "GET /reports/schema.json"}
 # what a body calls it -> what the command calls it
@@ -185,5 +188,5 @@ def test_simulate_writes_a_table_that_can_be_uploaded(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["simulate", str(tmp_path / name), "--records", "50", "--seed", "3"])
         assert done.exit_code == 0, done.output
     rows = (tmp_path / "a.csv").read_text().splitlines()
-    assert rows[0] == "record_id,vocabulary,code" and rows[1].startswith("r0,")
+    assert rows[0] == "record_id,vocabulary,code,name" and rows[1].startswith("r0,")
     assert (tmp_path / "b.csv").read_text().splitlines() == rows

@@ -1,7 +1,7 @@
-"""What a cohort would take, what can be had instead of what cannot, and that no answer gives a small group away."""
+"""What a cohort would take, what can be had instead of what cannot, and that no patient is looked at for it."""
 
 import json
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from app.estimates import expectation, parallel_parts, parts_of
 from ehr.conditions import AskedCondition
-from ehr.disclosure import SMALLEST_SHOWN, rounded
 from ehr.generators import CHUNK
 from ehr.records import Records
 from ehr.relaxation import nearest, terms_of
-from ehr.support import Requirement, TrainingIndex
+from ehr.reports import Verdict
+from ehr.support import ReferenceCohort, Requirement
 from ehr.vocabulary import Vocabulary
+from model_store.repositories import DatasetRepository
 from runtime.broker import WorkerFacts
 from tests.api.front import CODES, Caller, csr
 from tests.api.test_problems import assert_problem
@@ -54,9 +55,9 @@ def rows() -> list[list[int]]:
     return made
 
 
-def trained(caller: Caller, costs: dict[str, Any] | None = COSTS) -> str:
-    """A model whose training split is all records but a few."""
-    return caller.model(dataset_id=caller.dataset(rows=rows()), costs=costs)
+def trained(caller: Caller, costs: dict[str, Any] | None = COSTS, **options: Any) -> str:
+    """A model that drew those records, and learned from as many."""
+    return caller.model(costs=costs, drawn=rows(), **options)
 
 
 def asked(caller: Caller, model: str, path: str = "/generate/estimate", n: int = 100, **body: Any) -> Any:
@@ -67,14 +68,14 @@ def test_support_method_time_and_memory(caller: Caller) -> None:
     model = trained(caller)
     told = asked(caller, model, n=10 * CHUNK, conditions={"all_of": ["ICD10CM:E11"]}).json()
     assert told["feasible"] and told["problem"] is None and told["relaxation"] is None
-    assert told["support"]["seen"] == "yes" and told["support"]["records"] == pytest.approx(400, abs=40)
-    assert told["training_records"] == 800
+    assert told["support"] == {"matching": 450, "drawn": 1000, "share": 0.45} and told["unknown"] is None
+    assert told["training_records"] == 1000 and told["withheld"] is None
     assert (told["method"], told["steps"], told["parts"]) == ("exact", 16, 1)
     assert told["seconds"] == pytest.approx(0.5 + 0.5 + 10 * 2, rel=0.02)
     assert told["memory_gib"] == 1.5
     assert told["workers"] is None and "broker" in told["warnings"][0]  # nobody listens at this front's broker
     plain = asked(caller, model).json()
-    assert (plain["method"], plain["support"]["seen"]) == (None, "not known")
+    assert (plain["method"], plain["support"]["matching"], plain["support"]["share"]) == (None, 1000, 1)
     guided = asked(caller, model, conditions={"all_of": ["ICD10CM:E11"]}, method="langevin").json()
     assert (guided["method"], guided["steps"], guided["memory_gib"]) == ("langevin", 64, None)
     assert any("more common" in warning for warning in guided["warnings"])
@@ -82,7 +83,7 @@ def test_support_method_time_and_memory(caller: Caller) -> None:
 
 def test_rejection_is_not_timed_and_says_so(caller: Caller) -> None:
     costs = COSTS | {"methods": {"unconditional": COSTS["methods"]["unconditional"] | {"steps": 1}}}
-    model = caller.model(generator="emr-wgan", dataset_id=caller.dataset(rows=rows()), costs=costs)
+    model = trained(caller, costs, generator="emr-wgan")
     told = asked(caller, model, conditions={"all_of": ["ICD10CM:E11"]}).json()
     assert (told["method"], told["steps"], told["seconds"], told["memory_gib"]) == ("rejection", 1, None, 1.0)
     assert any("throw away" in warning for warning in told["warnings"])
@@ -98,38 +99,99 @@ def test_a_model_that_was_not_timed(caller: Caller) -> None:
     assert any("not known" in warning for warning in told["warnings"])
 
 
-def test_a_dataset_that_is_gone(caller: Caller) -> None:
-    model = caller.model(costs=COSTS)
+COPIES = Verdict(level="fail", reason="The cohort contains copies of training records.", advice="")
+NOTHING = {"matching": None, "drawn": None, "share": None}
+
+
+def test_a_model_of_an_earlier_version_drew_nothing_and_patients_do_not_stand_in(caller: Caller) -> None:
+    model = caller.model(costs=COSTS, dataset_id=caller.dataset(rows=rows()))
     told = asked(caller, model, conditions={"all_of": ["ICD10CM:E84"]}).json()
-    assert told["support"] == {"seen": "not known", "records": None} and told["training_records"] is None
+    assert told["support"] == NOTHING and told["training_records"] is None and told["seconds"] is not None
+    assert "train it again" in told["unknown"] and "train it again" in told["withheld"]
+    assert told["relaxation"] is None
     contradictory = {"all_of": ["ICD10CM:E84", "ICD10CM:E11"], "none_of": ["ICD10CM:E8*"]}
     told = asked(caller, model, conditions=contradictory).json()
     assert told["relaxation"]["conditions"]["all_of"] == ["ICD10CM:E84", "ICD10CM:E11"]  # one term is dropped, not two
     assert told["relaxation"]["dropped"] == [{"field": "none_of", "codes": ["ICD10CM:E8*"]}]
 
 
-def test_nobody_satisfies_it(caller: Caller) -> None:
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"verdict": COPIES}, "copies of training records"),
+        ({"verdict": None, "absent": "the terms of this data forbid attacks"}, "the terms of this data forbid attacks"),
+    ],
+)
+def test_records_that_copy_patients_or_were_not_checked_are_not_asked(
+    caller: Caller, facts: dict[str, Any], words: str
+) -> None:
+    model = trained(caller, **facts)
+    for conditions in ({}, {"all_of": ["ICD10CM:E11"]}, {"all_of": ["ICD10CM:E99"]}):
+        told = asked(caller, model, conditions=conditions).json()
+        assert told["support"] == NOTHING and words in told["unknown"]
+        assert (told["withheld"] is None) == ((not conditions and "terms" in words) or "E99" in str(conditions))
+
+
+def test_nothing_drawn_satisfies_it(caller: Caller) -> None:
     """Accepted with a warning in the job; the estimate offers what can be had."""
     model = trained(caller)
     conditions = {"all_of": ["ICD10CM:E84", "ICD10CM:E11"]}
     told = asked(caller, model, conditions=conditions).json()
-    assert told["feasible"] and told["support"] == {"seen": "no", "records": 0}
+    assert told["feasible"] and told["support"] == {"matching": 0, "drawn": 1000, "share": 0}
     assert told["relaxation"]["conditions"]["all_of"] == ["ICD10CM:E11"]  # the one more have
     answer = asked(caller, model, "/generate", conditions=conditions)
     assert answer.status_code == 202
-    assert answer.json()["warnings"] == told["warnings"][:1]
-    assert "no training records satisfy the condition" in answer.json()["warnings"][0]
+    assert answer.json()["warnings"] == told["warnings"][:2]
+    assert "fewer than 50 patients" in told["withheld"] and "custodian" in told["warnings"][0]
+    assert "none of the 1,000 records that the model drew once satisfies the condition" in told["warnings"][1]
     assert "warnings" not in answer.json()["request"]
 
 
-def test_fewer_than_eleven_satisfy_it(caller: Caller) -> None:
-    model = trained(caller)
-    few = asked(caller, model, conditions={"all_of": ["ICD9DX:25000"]}).json()
-    assert few["support"] == {"seen": "fewer than 11", "records": None}
-    # "nobody has both" would tell of the few with 25000 that they lack 4019
-    none = asked(caller, model, conditions={"all_of": ["ICD9DX:25000", "ICD9DX:4019"]}).json()
-    assert none["support"] == few["support"]
-    assert "perhaps none" in none["warnings"][0]
+def test_a_few_drawn_records_satisfy_it(caller: Caller) -> None:
+    """Counts are of synthetic records: they are told as they are."""
+    told = asked(caller, trained(caller), conditions={"all_of": ["ICD9DX:25000"]}).json()
+    assert told["support"]["matching"] == 10 and "only 10 of the 1,000 records" in told["warnings"][1]
+    more = asked(caller, trained(caller, training_records=10_000), conditions={"all_of": ["ICD9DX:25000"]}).json()
+    assert more["support"] == told["support"] and more["withheld"] is None  # about a hundred patients
+
+
+def battery(seed: int) -> list[dict[str, Any]]:
+    """Conditions of all kinds, and those that told of single patients when they were counted."""
+    rng = np.random.default_rng(seed)
+    found: list[dict[str, Any]] = [{"conditions": {"any_of": [[a, CODES[D401]] for a in CODES[:3]]}}]
+    for _ in range(6):
+        codes = [str(code) for code in rng.choice(CODES, 4, replace=False)]
+        found += [
+            {"conditions": {"all_of": codes[:2]}},
+            {"conditions": {"any_of": [[codes[0], codes[1]], [codes[2], codes[1]]], "none_of": codes[3:]}},
+            {"conditions": {"all_of": codes[:1]}, "targets": [{"codes": codes[1:2], "share": 0.5}]},
+            {"conditions": {"all_of": codes, "none_of": ["ICD10CM:E99"]}},
+        ]
+    return found
+
+
+def visible(caller: Caller, model: str) -> list[bytes]:
+    """Everything that estimates and submissions show of these requests, but ids and times."""
+    shown = []
+    for request in battery(5):
+        shown.append(asked(caller, model, **request).content)
+        answer = asked(caller, model, "/generate", **request)
+        shown.append(f"{answer.status_code} {answer.json().get('warnings')} {answer.json().get('detail')}".encode())
+    return shown
+
+
+def test_answers_do_not_depend_on_the_patients(caller: Caller) -> None:
+    """The same bundle over data with one patient more, with other patients, and with none: the same bytes."""
+    dataset, other = (caller.dataset(rows=[*rows(), *more]) for more in ([], [[E10, E11, E84, D250, D401]]))
+    model = trained(caller, dataset_id=dataset)
+    before = visible(caller, model)
+    with caller.front.services.database.session_scope() as session:
+        mine, theirs = (DatasetRepository(session).get(caller.owner, each) for each in (dataset, other))
+        mine.prefix, mine.manifest_hash = theirs.prefix, theirs.manifest_hash
+    assert visible(caller, model) == before
+    assert caller.http.delete(f"/datasets/{dataset}").status_code == 204
+    assert visible(caller, model) == before
+    assert len(set(before)) > len(before) / 3  # they do depend on what was asked
 
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
@@ -167,9 +229,10 @@ def test_targets(caller: Caller) -> None:
     targets = [{"codes": ["ICD10CM:E11"], "share": 0.3}, {"codes": ["ICD9DX:25000"], "share": 0.1}]
     told = asked(caller, model, targets=targets).json()
     assert told["method"] == "exact"
-    assert [target["meeting"]["seen"] for target in told["targets"]] == ["yes", "fewer than 11"]
-    assert [target["others"]["seen"] for target in told["targets"]] == ["yes", "yes"]
+    assert [target["meeting"]["matching"] for target in told["targets"]] == [450, 10]
+    assert [target["others"]["matching"] for target in told["targets"]] == [550, 990]
     assert any("targets[1]" in warning for warning in told["warnings"])
+    assert told["relaxation"]["targets"] == targets[:1]  # the rarer one would be withheld
     job = asked(caller, model, "/generate", targets=targets).json()
     assert job["request"]["targets"] == targets and job["request"]["method"] == "auto"
 
@@ -206,53 +269,6 @@ def test_limits_are_the_same(caller: Caller, stranger: Caller) -> None:
     assert_problem(asked(stranger, model), 404, "not-found")
 
 
-# --- small cells ---
-
-
-@settings(deadline=None)
-@given(st.integers(11, 300), st.integers(0, 300))
-def test_neither_a_difference_nor_a_rest_can_be_solved_for(inner: int, total: int) -> None:
-    """Beside each other or beside the total, two counts leave it open whether there is a group of 1 to 10 at all."""
-    total += inner
-    for outer in range(inner, min(inner + SMALLEST_SHOWN, total + 1)):
-        within, around = (
-            [count for count in range(total + 1) if rounded(count, total) == rounded(shown, total)]
-            for shown in (inner, outer)
-        )
-        differences = range(max(around[0] - within[-1], 0), around[-1] - within[0] + 1)
-        assert 0 in differences or differences[-1] >= SMALLEST_SHOWN
-        rest = {total - count for count in around}
-        assert min(rest) >= SMALLEST_SHOWN or 0 in rest
-
-
-def test_rounded_counts_ascend() -> None:
-    shown = [rounded(count, 10_000) for count in range(10_001)]
-    assert shown[:11] == [None] * 11 and shown[11] == 20 and shown[1234] == 1200
-    assert all(a <= b for a, b in pairwise(value for value in shown if value is not None))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.integers(2, 4))
-def test_nobody_is_only_said_where_no_selection_is_small(seed: int, n_terms: int) -> None:
-    rng = np.random.default_rng(seed)
-    dense = rng.random((60, n_terms)) < rng.choice([0.02, 0.2, 0.6], n_terms)
-    index = TrainingIndex(csr([np.flatnonzero(row).tolist() for row in dense], n_terms))
-    support = index.support([Requirement((code,)) for code in range(n_terms)])
-    counts = {
-        chosen: int(dense[:, chosen].all(1).sum())
-        for size in range(1, n_terms + 1)
-        for chosen in combinations(range(n_terms), size)
-    }
-    everything = counts[tuple(range(n_terms))]
-    small = [chosen for chosen, count in counts.items() if 0 < count < SMALLEST_SHOWN]
-    if everything >= SMALLEST_SHOWN:
-        assert support.seen == "yes"
-    elif everything == 0 and not small:
-        assert support.seen == "no"
-    else:
-        assert support.seen == "fewer than 11" and support.records is None
-
-
 # --- the nearest relaxation ---
 
 
@@ -261,36 +277,38 @@ def test_nobody_is_only_said_where_no_selection_is_small(seed: int, n_terms: int
 def test_the_nearest_drops_as_few_terms_as_can_be(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dense = rng.random((200, 6)) < 0.25
-    index = TrainingIndex(csr([np.flatnonzero(row).tolist() for row in dense], 6))
+    reference = ReferenceCohort(csr([np.flatnonzero(row).tolist() for row in dense], 6), 200)
     vocabulary = Vocabulary(CODES)
     terms = terms_of(vocabulary, AskedCondition(all_of=list(CODES[:3]), any_of=[list(CODES[3:5])], none_of=[CODES[5]]))
-    holds = [index.holds(term.requirement) for term in terms]
+    holds = [reference.holds(term.requirement) for term in terms]
 
     def supported(chosen: tuple[int, ...]) -> bool:
-        return bool(np.logical_and.reduce([holds[i] for i in chosen]).sum() >= SMALLEST_SHOWN)
+        return bool(np.logical_and.reduce([holds[i] for i in chosen]).sum() >= 11)
 
     largest = max(size for size in range(1, 6) for chosen in combinations(range(5), size) if supported(chosen))
-    found = nearest(vocabulary, index, terms)
+    found = nearest(vocabulary, reference, terms, 11)
     assert len(terms) - len(found.dropped) == largest
-    assert found.support.seen == "yes"
+    assert reference.count([term.requirement for term in found.terms]) >= 11
 
 
 def test_a_hundred_terms_are_relaxed_at_once() -> None:
     n = 120
-    index = TrainingIndex(csr([[code, (code + 1) % n] for code in range(n)] * 15, n))
+    reference = ReferenceCohort(csr([[code, (code + 1) % n] for code in range(n)] * 15, n), 1800)
     vocabulary = Vocabulary(tuple(f"X:{code:03d}" for code in range(n)))
-    found = nearest(vocabulary, index, terms_of(vocabulary, AskedCondition(all_of=list(vocabulary.codes[:100]))))
-    assert len(found.conditions.all_of) == 2 and found.support.seen == "yes"
+    terms = terms_of(vocabulary, AskedCondition(all_of=list(vocabulary.codes[:100])))
+    assert len(nearest(vocabulary, reference, terms, 15).conditions.all_of) == 2
 
 
 def test_the_index_counts_as_a_scan_does() -> None:
     rng = np.random.default_rng(3)
     dense = rng.random((300, 5)) < 0.3
     records: Records = csr([np.flatnonzero(row).tolist() for row in dense], 5)
-    index = TrainingIndex(records)
-    assert np.array_equal(index.holds(Requirement((1, 3))), dense[:, 1] | dense[:, 3])
-    assert np.array_equal(index.holds(Requirement((2, 4), wanted=False)), ~(dense[:, 2] | dense[:, 4]))
-    assert index.support([]).seen == "yes" and index.support([]).records == 300
+    reference = ReferenceCohort(records, 1500)
+    assert np.array_equal(reference.holds(Requirement((1, 3))), dense[:, 1] | dense[:, 3])
+    assert np.array_equal(reference.holds(Requirement((2, 4), wanted=False)), ~(dense[:, 2] | dense[:, 4]))
+    assert reference.count([]) == 300 and reference.expected_patients(30) == 150 and reference.fewest_for(51) == 11
+    parts = [dense[dense[:, 0]][:, [1, 2]].tolist().count([a, b]) for a in (False, True) for b in (False, True)]
+    assert reference.smallest_part([Requirement((0,))], [(1,), (2,)]) == min(parts)
 
 
 # --- the cost model ---

@@ -15,7 +15,8 @@ from tests.api.front import Front
 OPERATIONS = {
     "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
         "list_dataset_labs", "delete_dataset",
-    "train_model", "list_models", "get_model", "download_model_bundle", "delete_model",
+    "train_model", "list_models", "get_model", "list_model_codes", "download_model_bundle", "delete_model",
+    "get_model_exposure", "list_audit",
     "generate_cohort", "estimate_cohort", "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "list_cohorts", "get_cohort", "download_cohort", "delete_cohort",

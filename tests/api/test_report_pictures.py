@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from app.pages import pictures
+from app.pages.codes import short_named
 from app.pages.numbers import number, percent
 from app.pages.pictures import Picture
 from app.pages.svg import BOTTOM, HEIGHT
@@ -43,7 +44,8 @@ def test_a_code_lies_where_its_prevalences_are() -> None:
     picture = drawn(pictures.fidelity(report), "All codes")
     x, y = places(picture, "x"), places(picture, "y")
     circles = {circle.findtext("title"): circle for circle in picture.iter("circle")}
-    points = {point.code: point for point in report.pictures.prevalence}
+    points = {short_named(point.code, report): point for point in report.pictures.prevalence}
+    assert "ICD10CM:E11 (Type 2 diabetes mellitus)" in points
     assert set(circles) == set(points) and any(p.real != p.synthetic for p in points.values())
     for code, point in points.items():
         circle = circles[code]

@@ -11,7 +11,8 @@ import pytest
 
 from app.pages import report_page
 from ehr.errors import ConflictError
-from ehr.reports import FAMILIES, Figure, PrevalencePoint, Report, schema_text
+from ehr.report_schema import schema_text
+from ehr.reports import FAMILIES, Figure, PrevalencePoint, Report
 from model_store import tables
 from model_store.ids import JOB, new_id
 from model_store.repositories import AuditRepository, JobRepository, WithholdingRepository
@@ -41,7 +42,7 @@ def evaluated(front: Front, caller: Caller, cohort: str, state: str = "queued") 
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:
-    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "python -m ehr.reports > docs/report.schema.json"
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "python -m ehr.report_schema > docs/report.schema.json"
 
 
 def test_json_follows_the_published_schema(caller: Caller) -> None:
@@ -137,6 +138,17 @@ def test_the_page_calls_a_metric_by_its_own_title() -> None:
     assert '<text class="name" x="8" y="14">Title of mir</text>' in page
 
 
+def test_codes_of_a_report_stand_beside_their_names() -> None:
+    report = small_report(conditioned=True)
+    assert report.names["ICD10CM:E11"] == "Type 2 diabetes mellitus"
+    page = report_page(report)
+    assert "<dd>ICD10CM:E11 (Type 2 diabetes mellitus)</dd>" in page  # what was asked for
+    assert "<title>SEX:F (Female)</title>" in page  # a dot
+    assert '<th scope="row">ICD10CM:E11 (Type 2 diabetes mellitus)<small>real' in page  # what is predicted
+    early = report.model_dump(mode="json", exclude={"names"})
+    assert "<dd>ICD10CM:E11</dd>" in report_page(Report.model_validate(early))
+
+
 def test_a_report_of_an_earlier_version_says_what_to_do(caller: Caller) -> None:
     cohort = caller.cohort(PARTS)
     caller.report({"fidelity": {}}, cohort, version=1)
@@ -163,9 +175,10 @@ def test_the_page_stays_small_however_many_codes_there_are(codes: int) -> None:
         PrevalencePoint(code=f"ICD10CM:X{i:05}", real=share, synthetic=share, rare=share < 0.5)
         for i, share in enumerate(shares)
     ]
-    page = report_page(
-        report.model_copy(update={"pictures": report.pictures.model_copy(update={"prevalence": points})})
-    )
+    names = {point.code: f"{point.code} is called " + "so " * 50 for point in points}
+    shown = {"pictures": report.pictures.model_copy(update={"prevalence": points}), "names": names}
+    page = report_page(report.model_copy(update=shown))
+    assert f"ICD10CM:X{codes - 1:05} (ICD10CM:X{codes - 1:05} is called so" in page
     assert len(page.encode()) < 2_000_000
     assert f"one of {codes:,} codes" in page
     assert ("4,000 of them are drawn, evenly from common to rare" in page) is (codes > 4_000)

@@ -24,7 +24,7 @@ def test_train(caller: Caller) -> None:
     job = answer.json()
     assert job["kind"] == "train" and job["state"] == "queued"
     assert answer.headers["location"] == f"/jobs/{job['id']}"
-    assert [step["name"] for step in job["progress"]["steps"]] == ["load", "train", "store"]
+    assert [step["name"] for step in job["progress"]["steps"]] == ["load", "train", "audit", "draw", "store"]
     request = job["request"]
     assert request["name"] == "data"  # the dataset's
     assert request["settings"] == {"training": {"epochs": 3}}

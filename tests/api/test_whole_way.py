@@ -84,8 +84,11 @@ def test_a_published_generator_the_whole_way(shared_stand: Stand, tmp_path: Path
         assert len(told["details"]["curve"]) == 2
 
         asked = {"all_of": ["ICD9DX:001"], "none_of": ["ICD9DX:002"], "targets": {"ICD9DX:004": 0.25}}
-        assert client.estimate(model, 100, **asked)["seconds"] is None
+        expected = client.estimate(model, 100, **asked)
+        assert expected["seconds"] is None
         cohort = client.wait(client.generate(model, 100, **asked))
+        if expected["withheld"] is not None:  # how common these are is up to a model that has hardly learned anything
+            client.release(cohort["id"], "nobody is behind these records")
         client.download(cohort["id"], tmp_path / "cohort.csv")
         with (tmp_path / "cohort.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))

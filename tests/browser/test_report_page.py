@@ -77,6 +77,20 @@ def test_the_page_opens_without_error_and_everyone_can_read_it(
     page.context.close()
 
 
+@pytest.mark.parametrize(("served", "screen"), [(False, "night"), (True, "phone")], indirect=["served"])
+def test_the_page_that_may_be_passed_on_opens_and_everyone_can_read_it(
+    browser: Browser, served: tuple[str, Any], screen: str
+) -> None:
+    address = served[0].replace(".html?key=", ".html?reader=shareable?key=")
+    page, wrong = opened(browser, address, screen, AXE)
+    assert wrong == [] and "A key with the scope 'data' sees it." in page.inner_text("main")
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert page.evaluate("async () => (await axe.run()).violations.map(each => each.id)") == []
+    width, window = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert width <= window and page.locator("svg[role=img]").count() == 1 and page.locator("script").count() == 0
+    page.context.close()
+
+
 def test_the_policy_of_the_page_is_in_force(browser: Browser, served: tuple[str, Any]) -> None:
     """Else it would say nothing that the page opens without error."""
     page, wrong = opened(browser, served[0], "day")

@@ -8,14 +8,14 @@ from scipy.stats import bernoulli
 
 from ehr.conditions import Condition
 from ehr.records import Records
-from ehr.reports import Verdict
+from ehr.reports import Verdict, worst
 from tests.reporting import measured, real_sets, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics import attainment, ess, held_out_elbo
 from worker.engine.metrics.conditional import plan_conditional, with_bits_set
 from worker.engine.metrics.measurement import SMALLEST_SLICE, Measurement, Result
 from worker.engine.metrics.slice_prevalence_l1 import l1
-from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks, by_gain, excess, near_yardstick, worst
+from worker.engine.metrics.verdicts import Limits, at_least, between_yardsticks, by_gain, excess, near_yardstick
 
 
 @pytest.fixture(scope="module")

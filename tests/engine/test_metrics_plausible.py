@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ehr.groups import find_groups
+from ehr.groups import Groups, find_groups
 from ehr.records import Records
+from ehr.rules import Rules
 from tests.reporting import real_sets, report_on, subject, vocabulary
 from worker.engine.independent import independent_records
 from worker.engine.metrics.distinguisher import DISTINGUISHER, measure
@@ -43,3 +44,23 @@ def test_the_report_says_how_many_records_are_impossible(impossible: int) -> Non
     assert broken.verdict is not None and broken.verdict.level == ("fail" if impossible else "good")
     assert report.plausible.metrics[DISTINGUISHER.name].figures["value"].value is not None
     assert (report.verdict.level == "fail") == bool(impossible)
+    assert [each.codes for each in broken.notable] == ([["SEX:*"]] if impossible else [])
+
+
+def test_what_breaks_a_rule_and_what_gives_records_away_is_named() -> None:
+    codes = list(vocabulary().codes)
+    train, others = real_sets()["train"], real_sets()["others"].take(np.arange(1_000))
+    apart = Rules.of(Groups(len(codes)), excludes=[(codes.index("SEX:F"), codes.index("SEX:M"))])
+    x = others.to_dense(np.uint8)
+    x[:40, [codes.index("SEX:F"), codes.index("SEX:M")]] = 1
+    counts = np.bincount(train.indices, minlength=len(codes))
+    common = max((i for i, code in enumerate(codes) if not code.startswith(("SEX:", "AGE:"))), key=counts.__getitem__)
+    x[:, common] = 0  # nobody has the commonest code: that gives them away
+    subject_ = subject(Records.from_dense(x), rules=apart, labels=[])
+    report = report_on(subject_, np.random.default_rng(1))
+    assert report.plausible is not None
+    broken, told = (report.plausible.metrics[name] for name in ("rules_broken", DISTINGUISHER.name))
+    assert [(each.codes, each.note) for each in broken.notable] == [(["SEX:F", "SEX:M"], "together")]
+    assert broken.notable[0].share == pytest.approx(0.04)
+    assert told.notable[0].codes == [codes[common]]
+    assert {"SEX:F", "SEX:M", codes[common]} <= report.names.keys()

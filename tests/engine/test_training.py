@@ -134,6 +134,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
             "patience": 5,
             "evaluate_every": 1,
             "ema_decay": 0.5,
+            "restrain_rare": False,
         },
     }
     generator = D3PMGenerator.fit(FitRequest(train, holdout, request))

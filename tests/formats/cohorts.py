@@ -35,5 +35,9 @@ def written(
     parts: list[list[Record]],
     codes: tuple[str, ...],
     concepts: dict[str, CodeConcepts] | None = None,
+    names: dict[str, str] | None = None,
 ) -> bytes:
-    return b"".join(writer_named(name).write(replace(stored(folder, parts, codes), concepts=concepts or {})))
+    """`names`: of codes, which are then asked for."""
+    source = replace(stored(folder, parts, codes), concepts=concepts or {})
+    source = source if names is None else replace(source, names=names, with_names=True)
+    return b"".join(writer_named(name).write(source))

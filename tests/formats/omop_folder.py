@@ -6,16 +6,18 @@ import io
 import numpy as np
 
 DIABETES, HYPERTENSION = "25000", "4019"
-CONCEPTS = (
-    (44833365, "ICD9CM", DIABETES, ""),
-    (44820682, "ICD9CM", HYPERTENSION, ""),
-    (44827641, "ICD9CM", "0389", ""),
-    (44826499, "ICD9CM", "V3000", ""),
-    (2001481, "ICD9Proc", "0389", ""),
-    (45144375, "NDC", "00002751001", ""),
-    (3004501, "LOINC", "2345-7", "S"),
-    (201826, "SNOMED", "44054006", "S"),
-)
+INSULIN = 46234047  # a standard concept that the concept table does not have
+CONCEPTS = (  # id, name, domain, vocabulary, class, standard, code
+    (44833365, "Diabetes without complication", "Condition", "ICD9CM", "5-dig billing code", "", DIABETES),
+    (44820682, "Unspecified essential hypertension", "Condition", "ICD9CM", "4-dig billing code", "", HYPERTENSION),
+    (44827641, "Unspecified septicemia", "Condition", "ICD9CM", "4-dig billing code", "", "0389"),
+    (44826499, "Single liveborn", "Observation", "ICD9CM", "5-dig billing V code", "", "V3000"),
+    (2001481, "Other operations on spinal canal", "Procedure", "ICD9Proc", "4-dig billing code", "S", "0389"),
+    (45144375, "insulin lispro 100 UNT/ML", "Drug", "NDC", "11-digit NDC", "", "00002751001"),
+    (3004501, "Glucose in Serum", "Measurement", "LOINC", "Lab Test", "S", "2345-7"),
+    (201826, "Type 2 diabetes mellitus", "Condition", "SNOMED", "Clinical Finding", "S", "44054006"),
+    (8753, "millimole per liter", "Unit", "UCUM", "Unit", "S", "mmol/L"),
+)  # fmt: skip
 
 
 def omop_tables(visits: int = 600, seed: int = 0) -> dict[str, bytes]:
@@ -32,17 +34,19 @@ def omop_tables(visits: int = 600, seed: int = 0) -> dict[str, bytes]:
         sick = rng.random() < 0.3
         has = [DIABETES] * sick + [HYPERTENSION] * (rng.random() < (0.8 if sick else 0.2))
         has += ["0389"] * (rng.random() < 0.2) + ["V3000"] * (rng.random() < 0.2)
-        sources = {code: number for number, system, code, _ in CONCEPTS if system == "ICD9CM"}
+        sources = {concept[-1]: concept[0] for concept in CONCEPTS if concept[3] == "ICD9CM"}
         for code in has:
             standard = 201826 if code == DIABETES else 0
             conditions.append([number, person, standard, "2019-06-01", 32817, visit_id, f"{code:<7}", sources[code]])
             number += 1
         if rng.random() < 0.4:
-            procedures.append([number, person, 0, "2019-06-02", 32817, visit_id, "0389", 2001481])
+            procedures.append([number, person, 2001481, "2019-06-02", 32817, visit_id, "0389", 2001481])
         if sick or rng.random() < 0.1:
-            drugs.append([number, person, 0, "2019-06-02", "2019-06-03", 32817, visit_id, "00002751001", 45144375])
+            drugs.append(
+                [number, person, INSULIN, "2019-06-02", "2019-06-03", 32817, visit_id, "00002751001", 45144375]
+            )
         value = round(float(rng.normal(9 if sick else 5, 1)), 2)
-        labs.append([number, person, 3004501, "2019-06-02", 32817, value, visit_id, "2345-7", 3004501])
+        labs.append([number, person, 3004501, "2019-06-02", 32817, value, visit_id, "2345-7", 3004501, 8753, "mmol/l"])
         number += 1
     return {
         "person.csv": _csv("person_id gender_concept_id year_of_birth race_concept_id ethnicity_concept_id", people),
@@ -67,10 +71,14 @@ def omop_tables(visits: int = 600, seed: int = 0) -> dict[str, bytes]:
         ),
         "measurement.csv": _csv(
             "measurement_id person_id measurement_concept_id measurement_date measurement_type_concept_id"
-            " value_as_number visit_occurrence_id measurement_source_value measurement_source_concept_id",
+            " value_as_number visit_occurrence_id measurement_source_value measurement_source_concept_id"
+            " unit_concept_id unit_source_value",
             labs,
         ),
-        "concept.csv": _csv("concept_id vocabulary_id concept_code standard_concept", [list(c) for c in CONCEPTS]),
+        "concept.csv": _csv(
+            "concept_id concept_name domain_id vocabulary_id concept_class_id standard_concept concept_code",
+            [list(concept) for concept in CONCEPTS],
+        ),
     }
 
 

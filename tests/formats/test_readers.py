@@ -18,6 +18,7 @@ from ehr.codes.rollups import ROLLUPS, rolled_up
 from ehr.codes.systems import age_band, band_start
 from ehr.errors import RequestError
 from ehr.formats import READERS, WRITERS, Limits, writer_named
+from ehr.formats.concepts import Concept
 from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload
 from worker.contract import FormatName, IngestPayload, RollupName
@@ -244,7 +245,7 @@ def test_a_lab_of_few_patients_has_no_cut_points(tmp_path: Path) -> None:
         for i in range(1_000)
     ]
     result = read_upload({"x.csv": table(rows)}, tmp_path, limits=ROOMY)
-    assert result.encoded.cuts == {} and result.encoded.summary["labs"] == {"with_deciles": 0, "too_few": 1}
+    assert result.encoded.cuts == {} and result.encoded.summary["labs"]["too_few"] == 1
     assert set(result.encoded.vocabulary.codes) == {"LOINC:2345-7"}
 
 
@@ -365,8 +366,19 @@ def test_the_page_for_integrators_names_every_format() -> None:
         assert f"`{writer.name}`" in page
 
 
-def test_a_table_others_refer_to_is_read_once(tmp_path: Path) -> None:
-    """A concept table has gigabytes: the second time would count against the upload's limit."""
+def test_concepts_have_the_names_the_upload_gave_them(tmp_path: Path) -> None:
+    result = read_upload(omop_tables(visits=40), tmp_path)
+    known = result.reader.concepts["ICD9DX:25000"]
+    assert known.standard == Concept(
+        201826, "SNOMED", "44054006", "Type 2 diabetes mellitus", "Condition", "Clinical Finding", "S"
+    )
+    assert known.source is not None and known.source.standard_concept is None
+    assert known.name == known.source.name == "Diabetes without complication"
+    assert result.reader.concepts["LOINC:2345-7"].name == "Glucose in Serum"
+
+
+def test_a_table_others_refer_to_is_counted_once(tmp_path: Path) -> None:
+    """A concept table has gigabytes: a second look at it must not count against the upload's limit."""
     tables = omop_tables(visits=20)
     size = sum(map(len, tables.values()))
     limits = Limits(inflated_bytes=size, rows=100_000, field_bytes=256)

@@ -62,7 +62,7 @@ def test_decimal_ids_have_lost_their_last_digits(tmp_path: Path) -> None:
 def test_padded_source_values(tmp_path: Path) -> None:
     rows = "1,10,0,7,78791  \n2,10,0,7,78791\n3,11,0,8,  4019\t\n"
     result = read_upload({"condition_occurrence.csv": (CONDITIONS + rows).encode()}, tmp_path)
-    assert result.records == {"7": {"CONDITION:78791"}, "8": {"CONDITION:4019"}}
+    assert result.records == {"7": {"ICD9DX:78791"}, "8": {"ICD9DX:4019"}}
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -34,6 +34,7 @@ SHORT = {
     "CHECKPOINT_SECONDS": "0",
     "CANCEL_GRACE_SECONDS": "2",
     "PART_RECORDS": "1024",
+    "REFERENCE_RECORDS": "4096",
     "DEVICE": "cpu",
     "LOG_LEVEL": "INFO",
 }

@@ -10,7 +10,10 @@ from ehr.canonical_json import to_json
 from ehr.conditions import AskedCondition, AskedTarget
 from ehr.errors import CorruptError
 from ehr.formats.concepts import CodeConcepts, Concept
+from ehr.labs import LabCurve
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import FileStore, sha256_of
+from model_store.cohorts import cohort_source
 from model_store.manifests import CohortManifest, DatasetManifest, ModelManifest, vocabulary_in
 
 CODES: dict[str, Any] = {
@@ -26,7 +29,11 @@ DATASET = {
         "ICD9DX:25000": {
             "source": {"concept_code": "250.00", "concept_id": 44833365, "vocabulary_id": "ICD9CM"},
             "standard": None,
-        }
+        },
+        "LOINC:2345-7": {
+            "source": None,
+            "standard": {"concept_code": "2345-7", "concept_id": 3004501, "name": "Glucose", "vocabulary_id": "LOINC"},
+        },
     },
     "data_hash": "a1",
     "files": {"records.safetensors": "b2"},
@@ -94,10 +101,30 @@ COHORT = {
     "resolved": {"method": "exact", "steps": 12},
     "warnings": ["few"],
 }
+CURVES = {
+    "lab_curves": {
+        "LOINC:2345-7": {
+            "cuts": [1.0, 2.5],
+            "decimals": 1,
+            "knots": [[], [1.0, 2.0, 2.5], [2.5, 4.0]],
+            "shares": [[], [0.75, 0.25], [1.0]],
+            "unit": {
+                "code": "mg/dL",
+                "concept_id": None,
+                "name": "",
+                "system": "http://unitsofmeasure.org",
+                "text": "mg/dL",
+            },
+        }
+    }
+}
 LOADS = {
     "dataset": (DATASET, DatasetManifest.read),
+    "dataset with curves": (DATASET | CURVES, DatasetManifest.read),
     "model": (MODEL, ModelManifest.read),
+    "model with curves": (MODEL | CURVES, ModelManifest.read),
     "cohort": (COHORT, CohortManifest.read),
+    "cohort with curves": (COHORT | CURVES, CohortManifest.read),
 }
 
 
@@ -125,15 +152,38 @@ def test_keys_that_were_never_stored_stay_away() -> None:
     assert to_json(manifest.stored()) == to_json(early)
 
 
+def test_names_of_codes_are_kept_beside_the_vocabulary() -> None:
+    names = {"ICD9DX:25000": "Diabetes", "LOINC:2345-7": "Glucose"}
+    manifest = ModelManifest.of(Vocabulary(tuple(CODES["vocabulary"]), names), config={}, libraries={})
+    assert manifest.stored()["names"] == names and manifest.vocabulary_hash == CODES["vocabulary_hash"]
+    kept = vocabulary_in(manifest)
+    assert [kept.name_of(code) for code in kept.codes] == ["Diabetes", "Glucose, decile 1"]
+    early = vocabulary_in(ModelManifest.model_validate(MODEL))  # of a version that kept none: the tables still know
+    assert str(early.name_of("ICD9DX:25000")).startswith("Diabetes mellitus")
+
+
 def test_what_manifests_say() -> None:
     assert DatasetManifest.model_validate(DATASET).concepts == {
-        "ICD9DX:25000": CodeConcepts(Concept(44833365, "ICD9CM", "250.00"))
+        "ICD9DX:25000": CodeConcepts(Concept(44833365, "ICD9CM", "250.00")),
+        "LOINC:2345-7": CodeConcepts(None, Concept(3004501, "LOINC", "2345-7", "Glucose")),
     }
     assert ModelManifest.model_validate(MODEL).holdout_share == 0.2
     cohort = CohortManifest.model_validate(COHORT)
     assert cohort.condition == AskedCondition(all_of=["ICD9DX:25000"])
     assert cohort.targets == [AskedTarget(codes=["LOINC:*"], share=0.3)]
     assert cohort.model.data_hash == "a1" and cohort.parts[0].n_records == 2
+
+
+def test_numbers_of_labs_come_from_the_cohort_or_else_from_its_dataset(store: FileStore) -> None:
+    """A cohort from before there were curves has what its dataset's cut points say, as long as that is there."""
+    old, new = (CohortManifest.model_validate(COHORT | more) for more in ({}, CURVES))
+    dataset = DatasetManifest.model_validate(DATASET)
+    lab = "LOINC:2345-7"
+    assert cohort_source(store, old).lab_curves == {}
+    assert cohort_source(store, old, dataset).lab_curves == {lab: LabCurve.between((1.0, 2.5))}
+    for source in (cohort_source(store, new, dataset), cohort_source(store, new)):
+        assert source.lab_curves[lab].knots == ((), (1.0, 2.0, 2.5), (2.5, 4.0))
+        assert source.manifest["lab_cut_points"] == {lab: (1.0, 2.5)} and source.seed == 5
 
 
 def test_codes_that_are_not_those_of_their_hash_are_refused() -> None:

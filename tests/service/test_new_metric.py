@@ -1,17 +1,15 @@
 """A metric is one definition and one entry in its family's tuple: the report, its progress and its page follow."""
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from app.pages import report_page
-from ehr.disclosure import Discloses
 from ehr.errors import ConfigError
 from ehr.records import Records
 from ehr.reports import FAMILIES, Report
-from tests.reporting import DIABETES, real_sets, subject
+from tests.reporting import real_sets, subject
 from worker.engine.metrics import FIDELITY, CohortMetric, Measurement
 from worker.engine.metrics.attacks import AttackMetric, AttackResult, AttackSets, Roles, certain
 from worker.engine.metrics.conditional import SLICE
@@ -20,7 +18,6 @@ from worker.engine.metrics.privacy import PRIVACY
 from worker.engine.metrics.utility import UTILITY
 from worker.engine.metrics.verdicts import Limits, by_gain, near_yardstick
 from worker.evaluation import ReportPlan
-from worker.evaluation.disclosure import NOT_SHOWN
 
 
 def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
@@ -32,7 +29,6 @@ MEAN_SIZE = CohortMetric(
     name="mean_size",
     family="fidelity",
     title="Mean number of codes & more",
-    discloses=Discloses.AGGREGATE,
     direction="lower",
     bounds=(0.0, None),
     meaning="By how many codes the mean patient differs.",
@@ -51,8 +47,6 @@ IS_THERE = AttackMetric(
     name="is_there",
     family="privacy",
     title="Asking for one patient",
-    discloses=Discloses.SINGLE_PATIENT,
-    facts={"tried": Discloses.AGGREGATE, "found": Discloses.SINGLE_PATIENT},
     direction="lower",
     bounds=(0.0, 1.0),
     meaning="Whether someone is there.",
@@ -62,13 +56,13 @@ IS_THERE = AttackMetric(
 )
 
 
-def reported(monkeypatch: pytest.MonkeyPatch, new: bool, **changes: Any) -> tuple[Report, list[str], list[str]]:
+def reported(monkeypatch: pytest.MonkeyPatch, new: bool) -> tuple[Report, list[str], list[str]]:
     """The report, the names it announced and those that its progress went through."""
     if new:
         monkeypatch.setattr("worker.engine.metrics.FIDELITY", (*FIDELITY, MEAN_SIZE))
         monkeypatch.setattr("worker.engine.metrics.privacy.PRIVACY", (*PRIVACY, IS_THERE))
     cohort = real_sets()["others"].take(np.arange(400))
-    plan = ReportPlan.of(subject(cohort, **{"labels": []} | changes), np.random.default_rng(0))
+    plan = ReportPlan.of(subject(cohort, labels=[]), np.random.default_rng(0))
     seen: list[str] = []
     report = plan.carry_out(lambda name, done: seen.append(name))
     return report, [name for name, _ in plan.steps], seen
@@ -95,29 +89,9 @@ def test_a_new_metric_is_in_the_report_its_progress_and_its_page(monkeypatch: py
     assert 'data-path="privacy.metrics.is_there.figures.gain.value"' in page
 
 
-def test_what_a_new_metric_declares_decides_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {"targets": [{"codes": [DIABETES], "asked": 0.5, "attained": 0.5}]}
-    report, *_ = reported(monkeypatch, new=True, **chosen)
-    mine = report.privacy.metrics["is_there"]
-    for figures in (mine.figures, *mine.variants.values()):
-        assert all(figure.value is None and figure.absent == NOT_SHOWN for figure in figures.values())
-    assert mine.facts == {"tried": 7}
-
-
-def test_a_metric_that_declares_nothing_cannot_be_made() -> None:
-    declared: dict[str, Any] = {each.name: getattr(MEAN_SIZE, each.name) for each in fields(MEAN_SIZE)}
-    del declared["discloses"]
-    with pytest.raises(TypeError, match="discloses"):
-        CohortMetric(**declared)
-    with pytest.raises(ConfigError, match="aggregate, share of patients, few unknowns, single patient"):
-        CohortMetric(**declared | {"discloses": None})
+def test_a_metric_of_no_family_cannot_be_made() -> None:
     with pytest.raises(ConfigError, match="fidelity, plausible, utility, conditional"):
         replace(MEAN_SIZE, family="beauty")
-
-
-def test_a_fact_whose_disclosure_is_not_declared_cannot_be_reported() -> None:
-    with pytest.raises(ConfigError, match="'is_there' must declare what found discloses"):
-        AttackResult(replace(IS_THERE, facts={"tried": Discloses.AGGREGATE}), Roles.missing("no"), {}, {"found": 1})
 
 
 def test_every_metric_stands_in_the_tuple_of_its_family_and_has_a_title() -> None:

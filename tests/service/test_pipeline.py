@@ -1,7 +1,9 @@
 """The whole way with real workers: upload, train, generate, evaluate."""
 
+from ehr.audits import ModelAudit
 from ehr.conditions import AskedCondition, AskedTarget
 from ehr.formats.write.arrow_rows import row_batches
+from ehr.formats.write.lab_values import LabValues
 from ehr.reports import Report as ReportBody
 from model_store.bundles import load_bundle
 from model_store.cohorts import cohort_source, iter_blocks
@@ -25,6 +27,9 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
         model = ModelRepository(session).get(OWNER, model_id)
     bundle = load_bundle(stand.store, model.prefix, model.manifest_hash)
     assert bundle.vocabulary.codes[0] == "ICD9DX:000"
+    audit = ModelAudit.of(model.details)
+    assert audit is not None and audit == ModelAudit.model_validate(bundle.manifest.audit)
+    assert {attack.name for attack in audit.attacks} == {"oracle", "mask_loss", "density_ratio", "reconstruction"}
     wait_until(lambda: stand.blobs("checkpoints") == [], 10, "removal of checkpoints")
 
     result = stand.succeed(stand.generate(model_id, n=2500, seed=5))
@@ -33,7 +38,8 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
     assert [part.n_records for part in manifest.parts] == [1024, 1024, 452]
     assert sum(len(block.records) for block in iter_blocks(stand.store, manifest)) == 2500
-    rows = list(row_batches(cohort_source(stand.store, manifest)))
+    source = cohort_source(stand.store, manifest)
+    rows = list(row_batches(source, LabValues(source)))
     assert rows[0].schema.names == ["record_id", "code"]
 
     stand.succeed(result["evaluate_job_id"])
@@ -44,7 +50,7 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     assert (told.fidelity.metrics["cmd"].figures["value"].value or 0) > 0
     assert (told.fidelity.metrics["held_out_elbo"].figures["value"].value or 0) > 0
     assert set(told.privacy.metrics) == {"mir", "mia_tpr_at_fpr", "air", "dcr", "nndr", "exact_matches"}
-    assert report.privacy is not None
+    assert report.privacy is not None and told.audit == audit
 
 
 def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stand: Stand) -> None:

@@ -86,6 +86,7 @@ def test_data_that_may_not_be_attacked_is_not_and_its_cohorts_wait_for_someone_t
     report = evaluated(stand, cohort_id)
     assert report.body["privacy"]["metrics"] == {} and report.body["privacy"]["verdict"]["level"] == "caution"
     assert "mir" not in report.body["seconds"]
+    assert report.body["audit"]["attacks"] == [] and report.body["audit"]["verdict"]["level"] == "caution"
     with pytest.raises(WithheldError, match="terms of this data forbid"):
         check(stand, cohort_id)
 
@@ -125,7 +126,7 @@ def test_a_second_upload_does_not_allow_what_the_first_forbids(shared_stand: Sta
         assert report.body["own_data"] and report.body["privacy"]["metrics"] == {}
 
 
-def test_a_withheld_cohort_cannot_be_had_in_pieces(shared_stand: Stand) -> None:
+def test_a_withheld_cohort_cannot_be_had_in_pieces_nor_with_another_seed(shared_stand: Stand) -> None:
     """The first records of a larger cohort are those of a smaller one that was asked for in the same way."""
     stand = shared_stand
     dataset_id, cohort_id = cohort_of(stand)
@@ -134,13 +135,19 @@ def test_a_withheld_cohort_cannot_be_had_in_pieces(shared_stand: Stand) -> None:
     piece, other = (
         stand.succeed(stand.generate(model_id, n=200, evaluate=False, seed=seed))["cohort_id"] for seed in (0, 1)
     )
+    for each in (piece, other):
+        check(stand, each)
     replace_by_copies(stand, dataset_id, cohort_id)
     evaluated(stand, cohort_id)
-    check(stand, other)
-    with pytest.raises(WithheldError, match=f"{cohort_id} has the same records"):
+    for each in (piece, other):
+        with pytest.raises(WithheldError, match=f"{cohort_id}, which asked for the same people"):
+            check(stand, each)
+    with stand.database.session_scope() as session:
+        CohortRepository(session).delete(OWNER, cohort_id)
+    with pytest.raises(WithheldError, match=cohort_id):
         check(stand, piece)
     with stand.database.session_scope() as session:
         WithholdingRepository(session).release(OWNER, piece, "looked at by hand", None)
     check(stand, piece)
     with pytest.raises(WithheldError):
-        check(stand, cohort_id)
+        check(stand, other)

@@ -1,0 +1,155 @@
+"""The audit of a model: every attack finds a generator that remembers, and nothing where there is nothing."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ehr.conditions import Condition
+from ehr.generators.d3pm import D3PMConfig, SparseConfig, TrainingConfig
+from ehr.records import Records
+from worker.engine.audit import ATTACKS, audit_model, not_audited
+from worker.engine.audit.attack import AuditAttack, AuditedModel
+from worker.engine.audit.people import AuditSets, rarest_codes, without
+from worker.engine.audit.separation import auc, separation
+from worker.engine.conditional_prevalence import ConditionalPrevalence
+from worker.engine.generators import FitRequest, Generator, SampleRequest
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.generators.independent import IndependentGenerator
+from worker.engine.generators.protocol import RecordLosses, SampleProgress
+
+
+@cache
+def people() -> tuple[Records, Records, Records]:
+    """Members, others like them whom no model here has seen, and people to tell them from."""
+    prevalence = np.geomspace(0.4, 0.02, 60)  # codes of two in five patients, and of one in fifty
+    x = np.random.default_rng(0).random((1_000, 60)) < prevalence
+    records = Records.from_dense(x.astype(np.uint8))
+    return records.take(range(200)), records.take(range(200, 400)), records.take(range(400, 1_000))
+
+
+class Rote(IndependentGenerator):
+    """Knows its training records by heart: it gives them back, whole if enough of their codes are asked for."""
+
+    learned: Records
+
+    @classmethod
+    def of(cls, records: Records) -> "Rote":
+        generator = cls(records.prevalence())
+        generator.learned = records
+        return generator
+
+    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
+        return self.learned.take(np.random.default_rng(request.seed).integers(0, len(self.learned), request.n))
+
+    def conditional_prevalence(self) -> ConditionalPrevalence:
+        def shares(known: Records) -> NDArray[np.float32]:
+            given, learned = known.to_dense(), self.learned.to_dense()
+            fits = (given @ learned.T == given.sum(1, keepdims=True)).astype(np.float32)
+            return (fits @ learned + self.prevalence.astype(np.float32)) / (fits.sum(1, keepdims=True) + 1)
+
+        return shares
+
+    def record_losses(self) -> RecordLosses:
+        learned = {tuple(codes) for codes in np.split(self.learned.indices, self.learned.indptr[1:-1])}
+
+        def losses(records: Records, seed: int, draws: int) -> NDArray[np.float64]:
+            known = [tuple(codes) in learned for codes in np.split(records.indices, records.indptr[1:-1])]
+            noise = np.random.default_rng(seed).normal(size=(len(records), 2))
+            return noise - 3 * np.array(known)[:, None]
+
+        return losses
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_every_attack_finds_who_is_remembered_and_nobody_else(attack: AuditAttack) -> None:
+    members, strangers, others = people()
+    rote = Rote.of(members)
+    for seen, finds in ((members, True), (strangers, False)):
+        model = AuditedModel(rote, AuditSets(seen, others), seconds=60)
+        variants = [each for each in attack.measure(model, np.random.default_rng(0)) if each.absent is None]
+        areas = [auc(each.members, each.others) for each in variants]
+        assert areas, attack.name
+        if finds:
+            assert max(areas) > attack.limits.fail + 0.1
+        else:
+            assert max(areas) < attack.limits.fail
+
+
+def test_the_area_under_the_curve_is_the_chance_that_a_member_scores_higher() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, 40).astype(float), rng.integers(1, 7, 30).astype(float)
+    pairs = [1.0 if x > y else 0.5 if x == y else 0.0 for x in a for y in b]
+    assert auc(a, b) == pytest.approx(np.mean(pairs))
+    assert auc(a, a) == 0.5
+    found = separation(np.arange(500.0) + 1000, np.arange(500.0), rng)
+    assert found.auc.value == 1 and found.tpr_at["0.01"].value == 1
+    assert found.tpr_at["0.001"].absent is not None  # half a person
+
+
+def test_how_often_a_code_was_seen_does_not_tell_members_from_others() -> None:
+    members, _, others = people()
+    sets = AuditSets(members, others)
+    sides = sets.with_rarest_code(20, np.random.default_rng(0))
+    rows, codes = rarest_codes(members, sets.counts)
+    held = [set(members.take([row]).indices.tolist()) for row in rows[:20]]
+    for codes_held, code in zip(held, codes[:20], strict=True):
+        assert sets.counts[code] == min(sets.counts[each] for each in codes_held)
+    assert (sets.counts[sides.of_members] - 1 >= 1).all() and (sets.counts[sides.of_members] - 1 < 20).all()
+    left = without(sides.members, sides.of_members)
+    assert (left.sizes() == sides.members.sizes() - 1).all()
+
+
+@cache
+def overfitted() -> D3PMGenerator:
+    settings = D3PMConfig(
+        denoiser=SparseConfig(width=128, blocks=1, dropout=0.0, input_dropout=0.0),
+        training=TrainingConfig(epochs=150, patience=None, learning_rate=4e-3),
+    )
+    return D3PMGenerator.fit(FitRequest(people()[0], None, settings))
+
+
+def test_an_overfitted_model_is_caught_and_passes_about_people_it_never_saw() -> None:
+    members, strangers, others = people()
+    caught = audit_model(overfitted(), members, others, np.random.default_rng(0))
+    assert caught.verdict.level == "fail" and caught.verdict.advice
+    clean = audit_model(overfitted(), strangers, others, np.random.default_rng(0))
+    assert clean.verdict.level != "fail", clean.verdict
+    assert {attack.name for attack in clean.attacks} == {attack.name for attack in ATTACKS}
+    judged = [attack for attack in caught.attacks if attack.absent is None]
+    assert all(attack.auc.low is not None and attack.control_auc.value is not None for attack in judged)
+
+
+def test_what_independent_codes_say_of_single_codes_is_no_memory() -> None:
+    members, _, others = people()
+    model = IndependentGenerator.fit(FitRequest(members))
+    audit = audit_model(model, members, others, np.random.default_rng(0))
+    assert audit.verdict.level == "good", audit.verdict
+    oracle = [attack for attack in audit.attacks if attack.name == "oracle" and attack.absent is None]
+    # what is left is rounding: the lift of every code is 1
+    assert oracle and all(abs((attack.auc.value or 0) - 0.5) < 0.03 for attack in oracle)
+
+
+def test_the_stated_share_is_the_share_among_drawn_records() -> None:
+    model: Generator = overfitted()
+    prevalence = model.conditional_prevalence()
+    assert prevalence is not None
+    known = Records.from_sets([people()[0].indices[:2].tolist()], people()[0].n_codes)
+    drawn = model.sample(SampleRequest(4096, seed=1, condition=Condition.of(known.n_codes, known.indices.tolist())))
+    stated = prevalence(known)[0]
+    common = stated > 0.02
+    assert np.corrcoef(stated[common], drawn.prevalence()[common])[0, 1] > 0.95
+    assert (stated[known.indices] == 1).all()
+
+
+def test_too_few_people_are_no_evidence() -> None:
+    members, _, others = people()
+    audit = audit_model(overfitted(), members.take(range(40)), others.take(range(40)), np.random.default_rng(0))
+    assert audit.verdict.level == audit.rare_conditions.level == "caution"
+    assert all(attack.absent is not None for attack in audit.attacks)
+
+
+def test_data_that_may_not_be_attacked_has_an_audit_that_says_so() -> None:
+    audit = not_audited()
+    assert audit.attacks == [] and audit.verdict.level == "caution" and "forbid" in audit.verdict.reason

@@ -1,0 +1,84 @@
+"""What few patients have taught is restrained: laws of the rows, and that nothing else changes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
+from ehr.records import Records
+from worker.engine.denoisers.few_patients import PATIENTS_PER_DIRECTION, FewPatients
+from worker.engine.generators import FitRequest, State
+from worker.engine.generators.d3pm import D3PMGenerator
+
+RARE = 3  # code that two patients have
+
+
+def records() -> Records:
+    rng = np.random.default_rng(0)
+    sets = [[code for code in (0, 1, 2, 4) if rng.random() < 0.5] for _ in range(400)]
+    return Records.from_sets([*sets, [0, RARE], [1, RARE]], 5)
+
+
+def few() -> FewPatients:
+    return FewPatients.of(records(), torch.device("cpu"))
+
+
+def test_a_rare_row_lies_in_the_first_direction_of_common_ones_and_common_rows_stay() -> None:
+    table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    kept = few().outputs(table, math.inf)
+    counts = few().counts.double().unsqueeze(1)
+    first = torch.linalg.svd(table.double() * counts.sqrt())[2][0]
+    own = kept[RARE].double() - first * (kept[RARE].double() @ first)
+    assert own.norm() < 1e-5 and kept[RARE].norm() > 1e-3  # two patients pay for one direction
+    common = few().counts >= 6 * PATIENTS_PER_DIRECTION
+    assert torch.equal(kept[common], table[common])
+
+
+def test_restraint_runs_from_nothing_of_its_own_to_everything() -> None:
+    table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    away = [float((few().outputs(table, k)[RARE] - table[RARE]).norm()) for k in (math.inf, 30.0, 3.0, 0.0)]
+    assert away == sorted(away, reverse=True) and away[-1] < 1e-5
+
+
+def test_a_link_counts_as_far_as_patients_have_both_codes() -> None:
+    kept = few().links(torch.ones(5, 5))
+    assert kept[0, RARE] < 0.01 < 0.8 < kept[0, 1] < 1
+    assert torch.equal(kept, kept.T)
+
+
+def test_training_restrains_by_default_and_older_settings_stay_readable() -> None:
+    assert PRESETS["best"].training.restrain_rare and PRESETS["fast"].training.restrain_rare
+    train = records()
+    small = D3PMConfig(denoiser=SparseConfig(width=16, blocks=1), training=TrainingConfig(epochs=1))
+    generator = D3PMGenerator.fit(FitRequest(train, train.take(range(100)), small))
+    state = generator.state()
+    older = {name: value for name, value in state.config["settings"]["training"].items() if name != "restrain_rare"}
+    settings = state.config["settings"] | {"training": older}
+    assert D3PMGenerator.from_state(State(state.tensors, state.config | {"settings": settings})).config == small
+
+
+def test_restraint_takes_from_members_not_from_held_out_records() -> None:
+    x = np.random.default_rng(3).random((2_000, 60)) < np.geomspace(0.4, 0.02, 60)
+    drawn = Records.from_dense(x.astype(np.uint8))
+    train, holdout, test = (drawn.take(range(*part)) for part in ((0, 300), (300, 1_000), (1_000, 2_000)))
+    config = D3PMConfig(
+        denoiser=SparseConfig(width=64, blocks=1, dropout=0.0, input_dropout=0.0),
+        training=TrainingConfig(epochs=60, restrain_rare=False, patience=None),
+    )
+    generator = D3PMGenerator.fit(FitRequest(train, None, config))
+    before = [generator.held_out_elbo(each).value for each in (train, test)]
+    assert generator.restrain(train, holdout) is not None
+    after = [generator.held_out_elbo(each).value for each in (train, test)]
+    assert after[0] > before[0]  # training records surprise it more,
+    assert after[1] <= before[1] * 1.002  # others do not
+
+
+@pytest.mark.parametrize("noise", ["uniform", "absorbing"])
+def test_every_noise_can_be_trained_with_restraint(noise: str) -> None:
+    train = records()
+    small = D3PMConfig(
+        noise=noise, denoiser=SparseConfig(width=16, blocks=1), training=TrainingConfig(epochs=1), timesteps=20
+    )
+    assert D3PMGenerator.fit(FitRequest(train, None, small)).state().tensors
