@@ -52,7 +52,7 @@ def load(folder: Path | None, quick: bool) -> Split:
     return Split(train.take(order[held:]), train.take(order[:held]), test, vocabulary, label)
 
 
-def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict[str, D3PMGenerator], float | None]:
+def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict[str, D3PMGenerator], int | None]:
     """Preset `best` without restraint, the same weights as training would restrain them, and how strongly it did."""
     settings = _without_restraint(PRESETS["fast" if quick else "best"], epochs=2 if quick else None)
     whole = Records.concatenate([split.holdout, split.members])

@@ -1,14 +1,12 @@
 """What few patients have taught is restrained: laws of the rows, and that nothing else changes."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
-from worker.engine.denoisers.few_patients import PATIENTS_PER_DIRECTION, FewPatients
+from worker.engine.denoisers.few_patients import FewPatients
 from worker.engine.generators import FitRequest, State
 from worker.engine.generators.d3pm import D3PMGenerator
 
@@ -27,19 +25,21 @@ def few() -> FewPatients:
 
 def test_a_rare_row_lies_in_the_first_direction_of_common_ones_and_common_rows_stay() -> None:
     table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
-    kept = few().outputs(table, math.inf)
+    kept = few().outputs(table, 40)
     counts = few().counts.double().unsqueeze(1)
     first = torch.linalg.svd(table.double() * counts.sqrt())[2][0]
     own = kept[RARE].double() - first * (kept[RARE].double() @ first)
     assert own.norm() < 1e-5 and kept[RARE].norm() > 1e-3  # two patients pay for one direction
-    common = few().counts >= 6 * PATIENTS_PER_DIRECTION
+    common = few().counts >= 80
     assert torch.equal(kept[common], table[common])
 
 
-def test_restraint_runs_from_nothing_of_its_own_to_everything() -> None:
+def test_the_more_patients_a_code_has_the_more_of_its_own_it_keeps() -> None:
     table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
-    away = [float((few().outputs(table, k)[RARE] - table[RARE]).norm()) for k in (math.inf, 30.0, 3.0, 0.0)]
-    assert away == sorted(away, reverse=True) and away[-1] < 1e-5
+    counts = torch.tensor([400.0, 400.0, 400.0, 30.0, 400.0])
+    some = FewPatients(counts, torch.zeros(5, 5), records())
+    away = [float((some.outputs(table, restraint)[RARE] - table[RARE]).norm()) for restraint in (40, 25, 20, 15)]
+    assert away == sorted(away, reverse=True) and away[1] < away[0] and away[-1] == 0
 
 
 def test_a_link_counts_as_far_as_patients_have_both_codes() -> None:

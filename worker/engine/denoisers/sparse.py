@@ -111,8 +111,6 @@ class SparseDenoiser(Denoiser):
     def code_tables(self) -> CodeTables:
         return CodeTables(
             outputs=("out.weight",),
-            inputs=("present.weight",),
-            transposed_inputs=() if self.sizes is None else ("sizes.present.weight",),
             pairs=() if self.pairwise is None else ("pairwise.weight",),
             bias="out.bias",
         )

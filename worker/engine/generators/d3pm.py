@@ -133,7 +133,7 @@ class D3PMGenerator(Generator):
     def conditional_prevalence(self) -> ConditionalPrevalence | None:
         return None if not self.noise.reveals else partial(revealed_prevalence, self.denoiser, self.device)
 
-    def restrain(self, train: Records, holdout: Records | None, seed: int = 0) -> float | None:
+    def restrain(self, train: Records, holdout: Records | None, seed: int = 0) -> int | None:
         """Restrain what few of the training records have taught, as training does in the end; how strongly."""
         few, config = FewPatients.of(train, self.device), self.config.training
         learner = D3PMLearner(self.denoiser, self.noise, config, self.device, holdout, few)

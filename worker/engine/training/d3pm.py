@@ -15,7 +15,7 @@ from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
-from worker.engine.denoisers.few_patients import RESTRAINTS, USUAL_RESTRAINT, FewPatients
+from worker.engine.denoisers.few_patients import RESTRAINTS, FewPatients
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
 from worker.engine.training.calibration import expected_shares
@@ -73,7 +73,7 @@ class D3PMLearner(Learner):
     ) -> None:
         """`few_patients`: restrains what is kept of codes that few training records have; None: nothing is."""
         self.few_patients = few_patients
-        self.restraint: float | None = None  # that was chosen in the end
+        self.restraint: int | None = None  # that was chosen in the end
         self.denoiser, self.config, self.device = denoiser.to(device), config, device
         self.noise, self.holdout = noise.to(device), holdout
         self.weights = dict(denoiser.named_parameters())
@@ -178,25 +178,20 @@ class D3PMLearner(Learner):
         self.load_weights(self.restrained(weights, run.seed))
 
     def restrained(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
-        """The weights with what few patients have taught restrained as much as held-out records allow."""
+        """The weights with what few patients have taught restrained as far as held-out records allow, and as far as
+        nobody is remembered in any case."""
         few, tables = self.few_patients, self.denoiser.code_tables
         if few is None:
             return weights
         shares = self._shares(weights, few, seed)
-
-        def kept(restraint: float) -> dict[str, Tensor]:
-            return self._as_common(few.applied(weights, tables, restraint), shares, few, seed)
-
-        if self.holdout is None or len(self.holdout) == 0:
-            self.restraint = USUAL_RESTRAINT
-            return kept(USUAL_RESTRAINT)
-        allowed = (1 + FIDELITY_LOSS) * self._held_out(self.holdout, weights, seed)
-        for restraint in RESTRAINTS:
-            candidate = kept(restraint)
-            if self._held_out(self.holdout, candidate, seed) <= allowed:
-                self.restraint = restraint
-                return candidate
-        return weights
+        holdout = None if self.holdout is None or len(self.holdout) == 0 else self.holdout
+        allowed = None if holdout is None else (1 + FIDELITY_LOSS) * self._held_out(holdout, weights, seed)
+        for restraint in RESTRAINTS if holdout is not None else RESTRAINTS[-1:]:
+            kept = self._as_common(few.applied(weights, tables, restraint), shares, few, seed)
+            self.restraint = restraint
+            if holdout is None or allowed is None or self._held_out(holdout, kept, seed) <= allowed:
+                break
+        return kept
 
     def _as_common(
         self, weights: dict[str, Tensor], shares: Tensor | None, few: FewPatients, seed: int
