@@ -113,6 +113,9 @@ def service(records: Records, vocabulary: tuple[str, ...], quick: bool, figures:
         stored = served.stored(dataset)
         codes = [str(each["code"]) for each in analyst.codes(model)]
         members = _members(stored, sizes.people, rng)
+        verdicts = analyst.model(model)["verdicts"]
+        can_ask = analyst.estimate(model, 100, all_of=codes[:1])["support"] is not None
+        console.print(f"audit of the model: {verdicts['audit']['level']}; estimates can be asked: {can_ask}")
         found = estimate_attack(analyst, model, members, codes, sizes.queries, rng)
         few = members[: sizes.deciding_people]
         decided = decision_attack(analyst, model, few, codes, sizes.deciding_queries, rng)
@@ -148,6 +151,7 @@ def _without_one(
             seen = _one_patient.flips(control, _one_patient.walked(theirs, ids, jobs))
         again = dict(_one_patient.cohorts(analyst, model, asked))
         redrawn = _one_patient.downloads(http, list(again.items()))
+        had = sum(answer.startswith("200 ") for answer in redrawn.values())
         custodian.delete("datasets", dataset)
         nobody, _ = look()
     return {
@@ -156,7 +160,7 @@ def _without_one(
         "every route that can be read, one patient less": _one_patient.flips(walk, without_walk),
         "estimates, decisions and reports, no patient left": _one_patient.flips(told, nobody),
         CONTROL: seen,
-    }, f"{len(told) + len(redrawn) + len(walk)} answers, about a patient of {len(person)} codes"
+    }, f"{len(told) + len(redrawn) + len(walk)} answers, {had} of them records and reports"
 
 
 def _tell(found: Accuracy, decided: Accuracy, flipped: dict[str, list[str]], compared: str, figures: Figures) -> None:

@@ -46,9 +46,9 @@ def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
     size = min(affordable(each, SMALLEST_COHORT, COHORT), PER_MEMBER * len(model.sets.train))
     cohort = model.generator.sample(SampleRequest(n=size, seed=int(rng.integers(2**31))))
     placed = Placed.of(cohort, sampled(reference, REFERENCE, rng), rng)
-    people = members, sampled(rest, len(members), rng)
+    seen, others = placed.at(members), placed.at(sampled(rest, len(members), rng))
     return [
-        Variant(name, *(score(placed, placed.at(records)) for records in people))
+        Variant(name, score(placed, seen), score(placed, others))
         for name, score in zip(VARIANTS, (domias, gen_lra), strict=True)
     ]
 
