@@ -114,7 +114,7 @@ def service(records: Records, vocabulary: tuple[str, ...], quick: bool, figures:
         codes = [str(each["code"]) for each in analyst.codes(model)]
         members = _members(stored, sizes.people, rng)
         verdicts = analyst.model(model)["verdicts"]
-        can_ask = analyst.estimate(model, 100, all_of=codes[:1])["support"] is not None
+        can_ask = analyst.estimate(model, 100, all_of=codes[:1])["support"]["matching"] is not None
         console.print(f"audit of the model: {verdicts['audit']['level']}; estimates can be asked: {can_ask}")
         found = estimate_attack(analyst, model, members, codes, sizes.queries, rng)
         few = members[: sizes.deciding_people]
