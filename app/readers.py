@@ -22,7 +22,7 @@ ERRORS = ("generate",)  # kinds whose errors come from the model and the request
 SUMMARY = ("codes", "min_records", "may_be_attacked")
 DETAILS = ("seed", "preset", "settings", "test_share", "holdout_share", "costs", "dataset_id", "vocabulary_hash")
 MANIFEST = ("format", "version", "vocabulary_hash", "request", "libraries", "dates", "warnings", "resolved", "n_parts")
-SOURCE = ("id", "generator", "manifest_hash", "dataset_id", "test_share", "holdout_share")
+SOURCE = ("id", "generator", "dataset_id", "test_share", "holdout_share")
 
 
 def kinds_for(identity: Identity, kind: str | None) -> Sequence[str]:
@@ -78,16 +78,17 @@ def model_answer(identity: Identity, row: Model) -> ModelAnswer:
     verdicts = ModelVerdicts.of(row.details)
     if identity.is_custodian:
         return ModelAnswer.of(row, verdicts=verdicts)
-    return ModelAnswer.of(row, verdicts=verdicts, details=_only(row.details, DETAILS))
+    return ModelAnswer.of(row, verdicts=verdicts, details=_only(row.details, DETAILS), manifest_hash=None)
 
 
 def cohort_answer(identity: Identity, row: Cohort) -> CohortAnswer:
     places = {writer.name: f"/cohorts/{row.job_id}/records?format={writer.name}" for writer in WRITERS}
     leaves_out = {writer.name: writer.leaves_out for writer in WRITERS if writer.leaves_out}
-    manifest = row.manifest
-    if not identity.is_custodian:
-        manifest = _only(manifest, MANIFEST) | {"model": _only(manifest.get("model") or {}, SOURCE)}
-    return CohortAnswer.of(row, formats=places, leaves_out=leaves_out, manifest=manifest)
+    if identity.is_custodian:
+        return CohortAnswer.of(row, formats=places, leaves_out=leaves_out)
+    # The hash covers that of the data, and everything else in the manifest can be known: a guess could be tried out.
+    manifest = _only(row.manifest, MANIFEST) | {"model": _only(row.manifest.get("model") or {}, SOURCE)}
+    return CohortAnswer.of(row, formats=places, leaves_out=leaves_out, manifest=manifest, manifest_hash=None)
 
 
 def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

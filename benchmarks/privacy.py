@@ -1,13 +1,16 @@
 """What a model remembers of its training patients: attacks on preset `best` before and after restraint, and the audit.
 
-python -m benchmarks.privacy --data DIR [--work DIR] [--json FILE] [--quick]
+python -m benchmarks.privacy --data DIR [--work DIR] [--json FILE] [--only STAGE ...] [--quick]
 
 Members are training records, others the test records. Training `best` is the long part: with --work it is kept there
 and reused. `after` is the same training with what few patients have taught restrained, as training does in the end.
+The stage `service` starts the whole service and asks it about single patients over HTTP with an analyst's key, whose
+caps it raises. Of data that may not be attacked only the quality is measured.
 """
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,8 @@ from scipy.stats import spearmanr
 
 from benchmarks._harness import Figures, options, progress_bar, show
 from benchmarks._privacy_models import Split, before_and_after, load, overfitted, reference_model
-from benchmarks.conditional import utility
+from benchmarks._privacy_service import service
+from benchmarks.conditional import slice_quality, utility
 from ehr.audits import ModelAudit
 from ehr.conditions import Condition
 from ehr.records import Records
@@ -30,7 +34,7 @@ from worker.engine.metrics.attacks import sampled
 from worker.engine.metrics.measurement import Measurement
 
 Models = dict[str, D3PMGenerator]
-TRIALS = 20  # overfitted models
+TRIALS = range(100, 120)  # seeds of overfitted models
 MOST_ASKED = 8000  # people of each side
 ASKED_BY_DRAWING, DRAWN = 60, 1024  # people of each side, and records for each of them
 
@@ -154,9 +158,9 @@ def _attack_row(audit: ModelAudit, number: int) -> list[str]:
 def trials(split: Split, quick: bool, figures: Figures) -> None:
     """Overfitted models are caught; the same models, audited about people they never saw, pass."""
     caught = passed = good = 0
-    number = 2 if quick else TRIALS
-    unseen = sampled(split.test, 600, np.random.default_rng(4))
-    for seed, (model, seen, others) in enumerate(overfitted(split, range(number), quick)):
+    seeds = TRIALS[:2] if quick else TRIALS
+    number, unseen = len(seeds), sampled(split.test, 600, np.random.default_rng(4))
+    for seed, (model, seen, others) in zip(seeds, overfitted(split, seeds, quick), strict=True):
         caught += audit_model(model, seen, unseen, np.random.default_rng(seed)).verdict.level == "fail"
         clean = audit_model(model, others, unseen, np.random.default_rng(seed)).verdict.level
         passed, good = passed + (clean != "fail"), good + (clean == "good")
@@ -183,9 +187,12 @@ def quality(models: Models, split: Split, quick: bool, figures: Figures) -> None
     show("fidelity", ["", "test ELBO", "CMD / floor", "rare Spearman", "cmd", "mcad", "mmd"], rows)
     gaps = Figures()
     utility(models["after"], train, split.test, list(split.vocabulary), quick, gaps)
+    everyone = Records.concatenate([train, split.test])
+    slice_quality(models["after"], everyone, list(split.vocabulary), quick, gaps)
+    shared = {"best.auroc_gap_mean": "auroc_gap_mean", "slice_l1_ratio.max": "slice_l1_ratio.max"}
     for row in gaps.rows:
-        if row["name"] == "best.auroc_gap_mean":
-            figures.add("auroc_gap_mean", float(str(row["value"])), "real minus synthetic")
+        if (name := shared.get(str(row["name"]))) is not None:
+            figures.add(name, float(str(row["value"])), str(row["unit"]))
 
 
 def _cells(found: Separation) -> list[str]:
@@ -213,16 +220,27 @@ def main() -> None:
     arguments = parser.parse_args()
     quick, figures, started = arguments.quick, Figures(), time.perf_counter()
     split = load(arguments.data, quick)
-    models, strength = before_and_after(split, None if quick else arguments.work, quick)
-    print(f"{split.label}: {len(split.members):,} members, {len(split.test):,} others; restraint {strength}")
-    stages: dict[str, Callable[[], None]] = {
-        "oracle": lambda: oracle(models, split, figures),
-        "drawing": lambda: drawing(models["before"], split, quick),
-        "masks": lambda: masks(models, split, quick, figures),
-        "audits": lambda: audits(models, split),
+    print(f"{split.label}: {len(split.members):,} members, {len(split.test):,} others")
+
+    @cache
+    def models() -> Models:
+        """Trained when a stage needs them."""
+        trained, strength = before_and_after(split, None if quick else arguments.work, quick)
+        print(f"restraint {strength}")
+        return trained
+
+    attacks: dict[str, Callable[[], None]] = {
+        "service": lambda: service(split.members, split.vocabulary, quick, figures),
+        "oracle": lambda: oracle(models(), split, figures),
+        "drawing": lambda: drawing(models()["before"], split, quick),
+        "masks": lambda: masks(models(), split, quick, figures),
+        "audits": lambda: audits(models(), split),
         "trials": lambda: trials(split, quick, figures),
-        "quality": lambda: quality(models, split, quick, figures),
     }
+    if not split.may_be_attacked:
+        print(f"left out, because the terms of {split.label} forbid attacks: {', '.join(attacks)}")
+        attacks = {}
+    stages = attacks | {"quality": lambda: quality(models(), split, quick, figures)}
     for name, run in stages.items():
         if name in (arguments.only or stages):
             run()

@@ -77,10 +77,10 @@ def cohort_source(
 
 
 def _written(manifest: CohortManifest) -> dict[str, Any]:
-    """What a file says about how its cohort was made. The hash of the data stays inside: whoever knows all patients but
-    one could try out what that one has."""
-    told = manifest.stored(without=["parts", "files"])
-    return told | {"model": {name: value for name, value in told["model"].items() if name != "data_hash"}}
+    """What a file says about how its cohort was made. Hashes of the data, and of what covers it, stay inside: whoever
+    knows all patients but one could try out what that one has."""
+    told, inside = manifest.stored(without=["parts", "files"]), ("data_hash", "manifest_hash")
+    return told | {"model": {name: value for name, value in told["model"].items() if name not in inside}}
 
 
 def iter_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:

@@ -256,7 +256,7 @@ class ModelAnswer(Answer):
     dataset_id: str
     generator: str
     n_codes: int
-    manifest_hash: str
+    manifest_hash: str | None = Field(description="sha256 of its manifest; null without the scope `data`")
     verdicts: ModelVerdicts = Field(description="what was found out about it once, whatever is asked of it later")
     details: dict[str, Any] = Field(description="settings and seed; with the scope `data` all there is")
     created_at: Moment
@@ -269,7 +269,7 @@ class CohortAnswer(Answer):
     model_id: str
     dataset_id: str
     n_records: int
-    manifest_hash: str
+    manifest_hash: str | None = Field(description="sha256 of its manifest; null without the scope `data`")
     manifest: dict[str, Any] = Field(description="enough to make the cohort again, byte for byte")
     formats: dict[str, str] = Field(description="where its records can be had, by format")
     leaves_out: dict[str, str] = Field(description="what a format cannot carry")

@@ -1,5 +1,6 @@
 """Who may learn what: keys without the scope `data` get nothing that was computed from real records."""
 
+import hashlib
 import io
 import json
 import re
@@ -10,11 +11,13 @@ import httpx
 import jsonschema
 import pytest
 
+from ehr.canonical_json import to_json
 from ehr.report_schema import report_schema
 from ehr.reports import Report, Verdict
 from ehr.shareable import CohortDescription, ModelReport, ShareableReport
+from model_store.manifests import CohortManifest
 from model_store.repositories import JobRepository, ModelRepository
-from model_store.tables import Dataset, Job, JobEvent
+from model_store.tables import Cohort, Dataset, Job, JobEvent
 from tests.api.front import DATA_HASH, GOOD, Caller, Front
 from tests.api.test_problems import assert_problem
 from tests.reporting import small_description, small_report
@@ -91,6 +94,28 @@ def test_no_route_tells_an_analyst_what_was_computed_from_real_records(
             told["analyst"] += seen.status_code == 200
             told["custodian"] += bool(SECRET.search(unpacked(caller.http.get(url, params=query))))
     assert told["custodian"] >= 9 and told["analyst"] >= 15
+
+
+def test_a_hash_that_covers_the_hash_of_the_data_is_custodians_alone(caller: Caller, analyst: Caller) -> None:
+    """All else in a cohort's manifest is shown: who knows all patients but one could try out what that one has."""
+    model = caller.model()
+    cohort = caller.cohort([[[0, 2], [1]]], model_id=model)
+    with caller.front.services.database.read_scope() as session:
+        row = session.get_one(Cohort, cohort)
+        known = CohortManifest.read(caller.front.services.store, row.prefix, row.manifest_hash)
+    guessed = known.model_copy(update={"model": known.model.model_copy(update={"data_hash": DATA_HASH})})
+    assert hashlib.sha256(to_json(guessed.stored())).hexdigest() == row.manifest_hash  # how a guess is tried out
+    for path in (f"/cohorts/{cohort}", "/cohorts", f"/cohorts/{cohort}/parts", f"/models/{model}", "/models"):
+        theirs, ours = (each.http.get(path).json() for each in (caller, analyst))
+        hashes = [_hashes(body.get("items", [body])) for body in (theirs, ours)]
+        assert hashes[1] == [], path
+        assert hashes[0] or path.endswith("/parts"), path
+
+
+def _hashes(items: list[dict[str, Any]]) -> list[str]:
+    """Of manifests, anywhere in the items."""
+    inside = [item.get("manifest", {}).get("model", {}) for item in items]
+    return [each["manifest_hash"] for each in [*items, *inside] if each.get("manifest_hash") is not None]
 
 
 def test_jobs_that_measure_real_records_are_custodians_alone(caller: Caller, analyst: Caller) -> None:

@@ -1,18 +1,26 @@
 """The audit of a model: every attack finds a generator that remembers, and nothing where there is nothing."""
 
+import time
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
+from ehr.audits import AttackSummary
 from ehr.conditions import Condition
 from ehr.generators.d3pm import D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
 from worker.engine.audit import ATTACKS, audit_model, not_audited
+from worker.engine.audit import density_ratio as density_ratio_attack
+from worker.engine.audit import oracle as oracle_attack
 from worker.engine.audit.attack import AuditAttack, AuditedModel
+from worker.engine.audit.density_ratio import Placed, domias, gen_lra
+from worker.engine.audit.effort import WORK, affordable, operations
 from worker.engine.audit.people import AuditSets, rarest_codes, without
-from worker.engine.audit.separation import auc, separation
+from worker.engine.audit.separation import Scores, auc, separation
 from worker.engine.conditional_prevalence import ConditionalPrevalence
 from worker.engine.generators import FitRequest, Generator, SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
@@ -67,7 +75,7 @@ def test_every_attack_finds_who_is_remembered_and_nobody_else(attack: AuditAttac
     members, strangers, others = people()
     rote = Rote.of(members)
     for seen, finds in ((members, True), (strangers, False)):
-        model = AuditedModel(rote, AuditSets(seen, others), seconds=60)
+        model = AuditedModel(rote, AuditSets(seen, others))
         variants = [each for each in attack.measure(model, np.random.default_rng(0)) if each.absent is None]
         areas = [auc(each.members, each.others) for each in variants]
         assert areas, attack.name
@@ -75,6 +83,74 @@ def test_every_attack_finds_who_is_remembered_and_nobody_else(attack: AuditAttac
             assert max(areas) > attack.limits.fail + 0.1
         else:
             assert max(areas) < attack.limits.fail
+
+
+@pytest.mark.parametrize("score", [domias, gen_lra])
+def test_density_ratios_find_copied_members_and_none_among_fresh_records(score: Callable[..., Scores]) -> None:
+    members, _, others = people()
+    rng = np.random.default_rng(1)
+    copies = members.take(rng.integers(0, len(members), 800))
+    fresh = Records.from_dense((rng.random((800, 60)) < np.geomspace(0.4, 0.02, 60)).astype(np.uint8))
+    for cohort, finds in ((copies, True), (fresh, False)):
+        placed = Placed.of(cohort, others.take(range(300)), rng)
+        scores = [score(placed, placed.at(each)) for each in (members, others.take(range(300, 600)))]
+        found = separation(scores[0], scores[1], rng).auc
+        assert found.value is not None and found.low is not None and found.high is not None
+        if finds:
+            assert found.low > 0.7
+        else:
+            assert found.low < 0.5 < found.high
+
+
+def test_gen_lra_is_the_ratio_of_two_kernel_densities() -> None:
+    """By its definition: the density of the known people with one more, over that without, at the nearest records."""
+    rng = np.random.default_rng(0)
+    cohort, known, person = (rng.normal(size=(n, 3)).astype(np.float32) for n in (5, 40, 1))
+    own = np.sort(np.square(known[:, None] - known).sum(2), axis=1)[:, 5]
+    kernel = lambda s, x: np.exp(-0.5 * np.square(s - x).sum() / np.median(own))  # noqa: E731
+    usual = [sum(kernel(s, x) for x in known) for s in cohort]
+    expected = sum(np.log((each + kernel(s, person[0])) / each) for s, each in zip(cohort, usual, strict=True))
+    found = gen_lra(Placed(np.eye(3, dtype=np.float32), cohort, known), person)
+    assert found[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_an_audit_does_not_depend_on_how_fast_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, _, others = people()
+
+    def audited() -> list[AttackSummary]:
+        return audit_model(Rote.of(members), members, others, np.random.default_rng(0)).attacks
+
+    found, now = audited(), iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))  # every look at the clock is an hour later
+    assert audited() == found
+
+
+def test_larger_networks_are_tried_on_fewer_people_and_never_on_too_few() -> None:
+    small, large = torch.nn.Linear(10, 10), torch.nn.Linear(100, 100)
+    work = [operations(lambda n=net: n(torch.zeros(1, n.in_features))) for net in (small, large)]  # type: ignore[misc]
+    assert work == [200, 20_000]
+    assert affordable(0, 50, 3000) == affordable(WORK / 3000, 50, 3000) == 3000
+    assert affordable(WORK / 100, 50, 3000) == 100 and affordable(WORK, 50, 3000) == 50
+
+
+class Slow(IndependentGenerator):
+    """Gives no probabilities, and needs a large network for each record."""
+
+    def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
+        torch.zeros(request.n, 100) @ torch.zeros(100, 100)
+        return super().sample(request, progress)
+
+    def conditional_prevalence(self) -> None:
+        return None
+
+
+def test_what_cannot_be_drawn_in_time_is_absent_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    members, _, others = people()
+    for module in (oracle_attack, density_ratio_attack):
+        monkeypatch.setattr(module, "MOST_WORK", 1e6)
+    audit = audit_model(Slow.fit(FitRequest(members)), members, others, np.random.default_rng(0))
+    absent = {attack.name: attack.absent for attack in audit.attacks}
+    assert "would take too long" in (absent["oracle"] or "") and "too long" in (absent["density_ratio"] or "")
 
 
 def test_the_area_under_the_curve_is_the_chance_that_a_member_scores_higher() -> None:

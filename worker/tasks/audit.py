@@ -10,18 +10,15 @@ from ehr.records import Records
 from model_store.datasets import StoredDataset
 from runtime.logs import place_of
 from worker.contract import TrainPayload
-from worker.engine.audit import ATTACKS, SECONDS, audit_model, not_audited
+from worker.engine.audit import ATTACKS, audit_model, not_audited
 from worker.engine.audit.verdicts import CRASHED
 from worker.engine.generators import Generator
 from worker.execution import JobRun
 
 log = logging.getLogger(__name__)
-SHARE_OF_TRAINING = 0.2  # of the time that training took, if that is more than SECONDS
 
 
-def audit(
-    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, training_seconds: float
-) -> ModelAudit:
+def audit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator) -> ModelAudit:
     """What the model remembers of its training patients. A training of hours is not lost because its audit crashed, but
     then nothing of the model may leave."""
     run.progress.step("audit", len(ATTACKS), unit="attacks")
@@ -35,9 +32,8 @@ def audit(
         run.check()
         run.progress.advance(done, attack=attack)
 
-    seconds = max(SECONDS, SHARE_OF_TRAINING * training_seconds)
     try:
-        return audit_model(generator, train, unseen, np.random.default_rng(payload.seed), seconds, watch)
+        return audit_model(generator, train, unseen, np.random.default_rng(payload.seed), watch)
     except (JobCancelledError, LeaseLostError):
         raise
     except Exception as error:  # whatever it is: without an audit no cohort may leave

@@ -48,7 +48,7 @@ def train(run: JobRun) -> Outcome:
     generator = _fit(run, payload, dataset, settings)
     took = time.monotonic() - begun
     run.check()
-    audited = audit(run, payload, dataset, generator, took)
+    audited = audit(run, payload, dataset, generator)
     run.check()
     costs = _costs(generator.state(), dataset, held_before)
     reference = _reference(run, payload, dataset, generator, took)

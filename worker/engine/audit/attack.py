@@ -56,7 +56,6 @@ class AuditedModel:
 
     generator: Generator
     sets: AuditSets
-    seconds: float  # for each attack, where the number of people depends on the time
 
 
 def too_few(sides: Sides) -> str | None:

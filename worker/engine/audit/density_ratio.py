@@ -1,15 +1,21 @@
-"""Density ratio on a released cohort (DOMIAS, van Breugel et al. 2023): where is a cohort denser than people are?
+"""Density ratios on a released cohort: where is it denser than people are, and whose presence would explain it?
 
-Both densities are estimated by the distance to the k-th nearest record in a low-dimensional projection: in d dimensions
-log p = const - d log(distance).
+Two variants in one low-dimensional projection. DOMIAS (van Breugel et al. 2023): the density of the cohort at a person
+over that of people, each by the distance to the k-th nearest record; in d dimensions log p = const - d log(distance).
+Gen-LRA (Ward et al. 2025): how much likelier the records nearest to a person are under a density of people that
+includes the person than under one that does not.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
+from scipy.special import logsumexp
 
 from ehr.records import Records
 from worker.engine.audit.attack import AucLimits, AuditAttack, AuditedModel, Variant
+from worker.engine.audit.effort import MOST_WORK, affordable, operations
 from worker.engine.audit.people import FEWEST_PEOPLE
 from worker.engine.audit.separation import Scores
 from worker.engine.generators import SampleRequest
@@ -18,9 +24,13 @@ from worker.engine.metrics.measurement import Words
 
 DIMENSIONS = 32
 NEAREST = 5
-COHORT = 10_000  # records that the attacker has, at most;
+COHORT, SMALLEST_COHORT = 10_000, 1_000  # records that the attacker has, at most and at least;
 PER_MEMBER = 4  # and for each training patient, at most
+REFERENCE = 5_000  # people whom the attacker knows, at most
 BATCH = 512
+VARIANTS = ("", "likelihood of nearby records")
+
+Points = NDArray[np.float32]  # (R, D)
 
 
 def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
@@ -29,26 +39,57 @@ def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
     reference, rest = (model.sets.unseen.take(rows) for rows in np.array_split(order, 2))
     members, _ = model.sets.people(rng)
     if min(len(members), len(rest)) < FEWEST_PEOPLE:
-        return [Variant.missing("", "there are too few people")]
-    cohort = model.generator.sample(
-        SampleRequest(n=min(COHORT, PER_MEMBER * len(model.sets.train)), seed=int(rng.integers(2**31)))
-    )
-    return [Variant("", *scores(cohort, reference, (members, sampled(rest, len(members), rng)), rng))]
+        return [Variant.missing(name, "there are too few people") for name in VARIANTS]
+    each = operations(lambda: model.generator.sample(SampleRequest(n=1)))
+    if SMALLEST_COHORT * each > MOST_WORK:
+        return [Variant.missing(name, "drawing a cohort of enough records would take too long") for name in VARIANTS]
+    size = min(affordable(each, SMALLEST_COHORT, COHORT), PER_MEMBER * len(model.sets.train))
+    cohort = model.generator.sample(SampleRequest(n=size, seed=int(rng.integers(2**31))))
+    placed = Placed.of(cohort, sampled(reference, REFERENCE, rng), rng)
+    seen, others = placed.at(members), placed.at(sampled(rest, len(members), rng))
+    return [
+        Variant(name, score(placed, seen), score(placed, others))
+        for name, score in zip(VARIANTS, (domias, gen_lra), strict=True)
+    ]
 
 
-def scores(
-    cohort: Records, reference: Records, people: tuple[Records, Records], rng: np.random.Generator
-) -> tuple[Scores, Scores]:
-    """log of the cohort's density over the reference's at each person, of members and others."""
-    cohort = sampled(cohort, COHORT, rng)
-    axes = _axes(Records.concatenate([cohort, reference]), rng)
-    placed = [(records.to_csr() @ axes) for records in (cohort, reference)]
-    found = []
-    for records in people:
-        at = records.to_csr() @ axes
-        near, usual = (_distance(at, points) for points in placed)
-        found.append(np.asarray(np.log(usual + 1e-6) - np.log(near + 1e-6), dtype=np.float64))
-    return found[0], found[1]
+@dataclass(frozen=True)
+class Placed:
+    """A cohort and people whom the attacker knows, in the projection in which both are compared."""
+
+    axes: NDArray[np.float32]  # (N, D)
+    cohort: Points
+    reference: Points
+
+    @classmethod
+    def of(cls, cohort: Records, reference: Records, rng: np.random.Generator) -> "Placed":
+        axes = _axes(Records.concatenate([cohort, reference]), rng)
+        return cls(axes, cohort.to_csr() @ axes, reference.to_csr() @ axes)
+
+    def at(self, records: Records) -> Points:
+        placed: Points = records.to_csr() @ self.axes
+        return placed
+
+
+def domias(placed: Placed, people: Points) -> Scores:
+    """log of the cohort's density over that of people at each person, up to a factor."""
+    near, usual = (np.sqrt(_nearest(people, points, NEAREST)[1][:, -1]) for points in (placed.cohort, placed.reference))
+    return np.asarray(np.log(usual + 1e-6) - np.log(near + 1e-6), dtype=np.float64)
+
+
+def gen_lra(placed: Placed, people: Points) -> Scores:
+    """log of the likelihood of the cohort's records nearest to each person, if the person were among the known people,
+    over the same if not.
+
+    Densities are Gaussian kernels. With n known people and p(s) their summed kernels at s, a person x more makes
+    (p(s) + K(s, x)) / (n + 1) of p(s) / n.
+    """
+    width = _nearest(placed.reference, placed.reference, NEAREST + 1)[1][:, -1]  # each is its own nearest
+    precision = 0.5 / max(float(np.median(width)), 1e-9)
+    usual = _log_kernels(placed.cohort, placed.reference, precision)
+    rows, squared = _nearest(people, placed.cohort, NEAREST)
+    gained = np.logaddexp(0.0, -precision * squared - usual[rows])  # (R, k)
+    return np.asarray(gained.sum(1), dtype=np.float64)
 
 
 def _axes(records: Records, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -62,13 +103,27 @@ def _axes(records: Records, rng: np.random.Generator) -> NDArray[np.float32]:
     return turned
 
 
-def _distance(at: NDArray[np.float32], points: NDArray[np.float32]) -> Scores:
-    """To the k-th nearest of the points, (R,)."""
-    k = min(NEAREST, len(points)) - 1
-    lengths = np.square(points).sum(1)
-    parts = [at[start : start + BATCH] for start in range(0, len(at), BATCH)]
-    squared = [np.partition(lengths - 2 * part @ points.T, k, axis=1)[:, k] + np.square(part).sum(1) for part in parts]
-    return np.asarray(np.sqrt(np.maximum(np.concatenate(squared), 0.0)), dtype=np.float64)
+def _nearest(at: Points, points: Points, k: int) -> tuple[NDArray[np.int64], Scores]:
+    """Of each place the k nearest points, nearest first, and the squares of their distances, (R, k)."""
+    k, lengths = min(k, len(points)), np.square(points).sum(1)
+    rows, squares = [], []
+    for part in (at[start : start + BATCH] for start in range(0, len(at), BATCH)):
+        squared = lengths - 2 * part @ points.T + np.square(part).sum(1)[:, None]
+        nearest = np.argpartition(squared, k - 1, axis=1)[:, :k]
+        found = np.maximum(np.take_along_axis(squared, nearest, 1), 0.0)
+        order = found.argsort(1)
+        rows.append(np.take_along_axis(nearest, order, 1))
+        squares.append(np.take_along_axis(found, order, 1).astype(np.float64))
+    return np.concatenate(rows), np.concatenate(squares)
+
+
+def _log_kernels(at: Points, points: Points, precision: float) -> Scores:
+    """log of the sum of exp(-precision * squared distance) to all points, (R,)."""
+    lengths, found = np.square(points).sum(1), []
+    for part in (at[start : start + BATCH] for start in range(0, len(at), BATCH)):
+        squared = lengths - 2 * part @ points.T + np.square(part).sum(1)[:, None]
+        found.append(logsumexp(-precision * np.maximum(squared, 0.0), axis=1))
+    return np.asarray(np.concatenate(found), dtype=np.float64)
 
 
 DENSITY_RATIO = AuditAttack(

@@ -1,7 +1,6 @@
 """The conditional oracle, a black box: ask for all codes of a person but one, and read how much more common the one is
 among the records that come back than among all records."""
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -11,15 +10,17 @@ from ehr.conditions import Condition
 from ehr.errors import EhrError
 from ehr.records import Records
 from worker.engine.audit.attack import AucLimits, AuditAttack, AuditedModel, Variant, too_few
-from worker.engine.audit.people import RAREST, Sides, without
+from worker.engine.audit.effort import MOST_WORK, affordable, operations
+from worker.engine.audit.people import FEWEST_PEOPLE, MOST_PEOPLE, RAREST, Sides, without
 from worker.engine.audit.separation import Scores
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.metrics.measurement import Words
 
 BATCH = 256  # people at once
-FIRST = 8  # of each side, to see how long it takes
-DRAWN = 256  # records for each person, of generators that must be asked by drawing
-FEWEST_ASKED = 50  # of each side
+FIRST = 8  # of each side, to see how much work they are
+VARIANTS = 4
+DRAWN, MOST_DRAWN = 256, 200  # records for each person, and people, of generators that must be asked by drawing
+CANNOT = "the generator cannot meet a condition of so many codes"
 
 # Known codes, and the code asked for: how much more common it is where those are known.
 Lift = Callable[[Records, NDArray[np.int64]], Scores]
@@ -27,51 +28,60 @@ Lift = Callable[[Records, NDArray[np.int64]], Scores]
 
 def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
     """By how often the left-out code was seen: a random one, the rarest of everyone, rare ones, the rarest ones."""
-    sets, lift = model.sets, lift_of(model.generator, model.sets.train.n_codes, rng)
+    sets, reason, most = model.sets, _too_slow(model.generator), FEWEST_PEOPLE
+    if reason is None:
+        lift = lift_of(model.generator, sets.train.n_codes, rng)
+        most, reason = _most(model, lift, rng)
     asked = {
-        "a random code": (sets.with_any_code(rng), False),
-        "the rarest code": (sets.with_rarest_code(np.inf, rng), False),
-        "a code below 0.2 % of records": (sets.with_rarest_code(sets.rare_below, rng), True),
-        f"a code of fewer than {RAREST} patients": (sets.with_rarest_code(RAREST, rng), True),
+        "a random code": (sets.with_any_code(rng, most), False),
+        "the rarest code": (sets.with_rarest_code(np.inf, rng, most=most), False),
+        "a code below 0.2 % of records": (sets.with_rarest_code(sets.rare_below, rng, most=most), True),
+        f"a code of fewer than {RAREST} patients": (sets.with_rarest_code(RAREST, rng, most=most), True),
     }
-    return [_variant(name, sides, lift, model.seconds / len(asked), rare) for name, (sides, rare) in asked.items()]
+    return [
+        _variant(name, sides, lift, rare) if reason is None else Variant.missing(name, reason, rare)
+        for name, (sides, rare) in asked.items()
+    ]
 
 
-def _variant(name: str, sides: Sides, lift: Lift, seconds: float, rare: bool) -> Variant:
+def _too_slow(generator: Generator) -> str | None:
+    """Why a generator that must be asked by drawing is not."""
+    if generator.conditional_prevalence() is not None:
+        return None
+    each = 2 * DRAWN * operations(lambda: generator.sample(SampleRequest(n=1)))
+    is_slow = FEWEST_PEOPLE * each > MOST_WORK / VARIANTS
+    return "drawing records about enough people would take too long" if is_slow else None
+
+
+def _most(model: AuditedModel, lift: Lift, rng: np.random.Generator) -> tuple[int, str | None]:
+    """How many people of each side are asked about, and why none are."""
+    draws = model.generator.conditional_prevalence() is None
+    first = model.sets.with_rarest_code(np.inf, rng, most=FIRST)
+    if min(len(first.members), len(first.others)) == 0:
+        return FEWEST_PEOPLE, too_few(first)
+    try:
+        work = operations(lambda: scores(first, lift))
+    except EhrError:
+        return FEWEST_PEOPLE, CANNOT
+    return affordable(work / FIRST, FEWEST_PEOPLE, MOST_DRAWN if draws else MOST_PEOPLE), None
+
+
+def _variant(name: str, sides: Sides, lift: Lift, rare: bool) -> Variant:
     if (reason := too_few(sides)) is not None:
         return Variant.missing(name, reason, rare)
     try:
-        members, others = scores(sides, lift, seconds)
+        return Variant(name, *scores(sides, lift), rare=rare)
     except EhrError:
-        return Variant.missing(name, "the generator cannot meet a condition of so many codes", rare)
-    if min(len(members), len(others)) < FEWEST_ASKED:
-        return Variant.missing(name, "the generator is too slow to be asked about enough people", rare)
-    return Variant(name, members, others, rare=rare)
+        return Variant.missing(name, CANNOT, rare)
 
 
-def scores(sides: Sides, lift: Lift, seconds: float = np.inf) -> tuple[Scores, Scores]:
-    """Of members and others, as many as there is time for."""
-    began, asked = time.monotonic(), 0
-    found: tuple[list[Scores], list[Scores]] = ([], [])
-    people = ((sides.members, sides.of_members), (sides.others, sides.of_others))
-    most = max(len(sides.members), len(sides.others))
-    while asked < most:
-        step = FIRST if asked == 0 else BATCH if seconds == np.inf else _affordable(began, asked, seconds)
-        for (records, codes), each in zip(people, found, strict=True):
-            rows = np.arange(asked, min(asked + step, len(records)))
-            if len(rows):
-                each.append(lift(without(records.take(rows), codes[rows]), codes[rows]))
-        if step == 0:
-            break
-        asked += step
-    return np.concatenate(found[0]), np.concatenate(found[1])
-
-
-def _affordable(began: float, asked: int, seconds: float) -> int:
-    """How many people more can be asked about in time; none if it would not be enough of them in the end."""
-    passed = time.monotonic() - began
-    in_time = int(seconds * asked / max(passed, 1e-9))
-    return 0 if in_time < FEWEST_ASKED else max(0, min(BATCH, in_time - asked))
+def scores(sides: Sides, lift: Lift) -> tuple[Scores, Scores]:
+    """Of members and others."""
+    found = []
+    for records, codes in ((sides.members, sides.of_members), (sides.others, sides.of_others)):
+        parts = [np.arange(start, min(start + BATCH, len(records))) for start in range(0, len(records), BATCH)]
+        found.append(np.concatenate([lift(without(records.take(rows), codes[rows]), codes[rows]) for rows in parts]))
+    return found[0], found[1]
 
 
 def lift_of(generator: Generator, n_codes: int, rng: np.random.Generator) -> Lift:

@@ -47,14 +47,14 @@ class AuditSets:
         """Fewer other training patients than this make a code rare."""
         return max(RARE_SHARE * len(self.train), RAREST)
 
-    def people(self, rng: np.random.Generator) -> tuple[Records, Records]:
+    def people(self, rng: np.random.Generator, most: int = MOST_PEOPLE) -> tuple[Records, Records]:
         """Random members and others."""
-        return sampled(self.train, MOST_PEOPLE, rng), sampled(self.unseen, MOST_PEOPLE, rng)
+        return sampled(self.train, most, rng), sampled(self.unseen, most, rng)
 
-    def with_any_code(self, rng: np.random.Generator) -> Sides:
+    def with_any_code(self, rng: np.random.Generator, most: int = MOST_PEOPLE) -> Sides:
         """Random people, a random code of each left out."""
         sides = []
-        for records in self.people(rng):
+        for records in self.people(rng, most):
             records = records.take(np.flatnonzero(records.sizes() > 1))
             place = (rng.random(len(records)) * records.sizes()).astype(np.int64)
             sides.append((records, records.indices[records.indptr[:-1] + place].astype(np.int64)))

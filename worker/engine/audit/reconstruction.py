@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from ehr.records import Records
 from worker.engine.audit.attack import AucLimits, AuditAttack, AuditedModel, Variant, too_few
-from worker.engine.audit.people import Sides, without
+from worker.engine.audit.effort import affordable, operations
+from worker.engine.audit.people import FEWEST_PEOPLE, without
 from worker.engine.audit.separation import Scores
 from worker.engine.conditional_prevalence import ConditionalPrevalence
 from worker.engine.metrics.measurement import Words
@@ -18,10 +19,12 @@ BATCH = 256
 
 def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
     """A random code of everyone, and the rarest of people who have a rare one, whatever the number of cohorts."""
-    prevalence = model.generator.conditional_prevalence()
+    prevalence, sets = model.generator.conditional_prevalence(), model.sets
+    each = 0 if prevalence is None else operations(lambda: prevalence(sets.train.take([0])))
+    most = affordable(2 * each, FEWEST_PEOPLE, MOST)
     asked = {
-        "a random code": (model.sets.with_any_code(rng), False),
-        "a rare code": (model.sets.with_rarest_code(model.sets.rare_below, rng), True),
+        "a random code": (sets.with_any_code(rng, most), False),
+        "a rare code": (sets.with_rarest_code(sets.rare_below, rng, most=most), True),
     }
     variants = []
     for name, (sides, rare) in asked.items():
@@ -30,16 +33,12 @@ def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
             variants.append(Variant.missing(name, reason or "", rare))
             continue
         usual = prevalence(Records.from_sets([[]], sides.members.n_codes))[0]
-        members, others = (hits(prevalence, usual, *side, surprise=rare, rng=rng) for side in _cut(sides))
+        pairs = ((sides.members, sides.of_members), (sides.others, sides.of_others))
+        members, others = (hits(prevalence, usual, *side, surprise=rare, rng=rng) for side in pairs)
         for number, cohorts in enumerate(COHORTS):
             said = f"{name}, {cohorts} cohort{'s' if cohorts > 1 else ''}"
             variants.append(Variant(said, members[:, number], others[:, number], rare=rare, accuracy=True))
     return variants
-
-
-def _cut(sides: Sides) -> list[tuple[Records, NDArray[np.int64]]]:
-    pairs = ((sides.members, sides.of_members), (sides.others, sides.of_others))
-    return [(records.take(np.arange(min(len(records), MOST))), codes[:MOST]) for records, codes in pairs]
 
 
 def hits(
