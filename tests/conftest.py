@@ -6,3 +6,16 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MKL_NUM_THREADS", "1")
+
+# after the threads are settled, and here: a session's fixture that is imported elsewhere is another fixture
+from tests.service.fixtures import (
+    database_url,
+    new_url,
+    postgres,
+    shared_stand,
+    sqlite_stand,
+    stand,
+    stand_of,
+)
+
+__all__ = ["database_url", "new_url", "postgres", "shared_stand", "sqlite_stand", "stand", "stand_of"]

@@ -30,9 +30,10 @@ class DiscardRepository(Repository):
         for prefix in layout.retry_folders_of_job(job.kind, job.id):
             self.add(prefix, keep, wait_seconds=wait)
 
-    def forget_retry_folders(self, job: Job) -> None:
-        """A job is tried again: what it had done so far is wanted after all."""
-        for prefix in layout.retry_folders_of_job(job.kind, job.id):
+    def forget_job(self, job: Job) -> None:
+        """A job is tried again: what it had done so far is wanted after all, and a removal that is still to be carried
+        out would take what the new attempt writes. Its end has everything removed that it did not keep."""
+        for prefix in (*layout.folders_of_job(job.kind, job.payload), *layout.retry_folders_of_job(job.kind, job.id)):
             self.forget(prefix)
 
     def take_due(self, limit: int = 50) -> list[Discard]:

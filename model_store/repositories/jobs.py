@@ -73,7 +73,7 @@ class JobRepository(OwnedRepository[Job]):
         values = {"error": None, "finished_at": None, "max_attempts": Job.attempt + more_attempts}
         if not self._changed(job_id, ends, state="queued", **values):
             raise ConflictError(f"only a job that {' or was '.join(ends)} can be tried again; this one is {job.state}")
-        DiscardRepository(self.session).forget_retry_folders(job)
+        DiscardRepository(self.session).forget_job(job)
         self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
         self.record_state(job_id, "queued")
         return self.reload(job_id)

@@ -2,7 +2,8 @@
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,7 @@ import pytest
 from model_store import migrate
 from runtime.settings import Settings
 from tests.api.front import Caller, Front
-from tests.service.conftest import DATABASES, _fresh_url, postgres
-
-__all__ = ["postgres"]
+from tests.service.fixtures import DATABASES, NewUrl
 
 # small enough to be passed in a test
 LIMITS: dict[str, Any] = {
@@ -33,12 +32,25 @@ def settings_for(folder: Path, url: str, **changes: Any) -> Settings:
     )
 
 
-@pytest.fixture(scope="session", params=DATABASES)
-def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    url = _fresh_url(request, request.param, tmp_path_factory.mktemp("db"))
-    with Front(settings_for(tmp_path_factory.mktemp("data"), url)) as front:
-        front.key("someone")  # keys are configured: nothing is open
-        yield front
+@pytest.fixture(scope="session")
+def front_of(new_url: NewUrl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Front]]:
+    """The front that all tests on a kind of database share."""
+    fronts: dict[str, Front] = {}
+    with ExitStack() as stack:
+
+        def of(kind: str) -> Front:
+            if kind not in fronts:
+                settings = settings_for(tmp_path_factory.mktemp("data"), new_url(kind))
+                fronts[kind] = stack.enter_context(Front(settings))
+                fronts[kind].key("someone")  # keys are configured: nothing is open
+            return fronts[kind]
+
+        yield of
+
+
+@pytest.fixture(params=DATABASES)
+def front(request: pytest.FixtureRequest, front_of: Callable[[str], Front]) -> Front:
+    return front_of(request.param)
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ import pytest
 
 from ehr_d3pm import Client
 from tests.api.front import Front
-from tests.service.conftest import postgres, shared_stand
 from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
-
-__all__ = ["postgres", "shared_stand"]
 
 
 def test_an_analyst_needs_no_real_record(shared_stand: Stand, tmp_path: Path) -> None:
@@ -38,7 +35,7 @@ def test_an_analyst_needs_no_real_record(shared_stand: Stand, tmp_path: Path) ->
             assert said["report_id"] == evaluation["id"] and said["families"].keys() >= {"fidelity", "privacy"}
 
             custodian.delete("datasets", dataset)
-            wait_until(lambda: shared_stand.blobs(f"datasets/{dataset}") == [], 20, "the real records to go")
+            wait_until(lambda: shared_stand.blobs(f"datasets/{dataset}") == [], "the real records to go")
             cohort = analyst.wait(analyst.generate(model, 2000, all_of=["ICD9DX:001"], targets={"ICD9DX:002": 0.25}))
             assert analyst.download(cohort["id"], tmp_path / "cohort.csv") > 1000
             report = analyst.report(cohort["id"])

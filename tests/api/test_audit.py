@@ -52,10 +52,8 @@ def test_refusals_are_kept(front: Front, admin: Caller, caller: Caller, stranger
     assert caller.http.get("/models/mdl_" + "0" * 32).status_code == 404
     assert httpx.get(f"{front.url}/models", headers={"Authorization": "Bearer ehr_wrong"}).status_code == 401
     own = {"action": "denied", "key": reader.key[:12]}
-    wait_until(lambda: sum(row["detail"]["times"] for row in trail(admin, **own)) == 3, 10, "the refusals to be noted")
-    wait_until(
-        lambda: "GET /models" in [row["target"] for row in trail(admin, action="denied")], 10, "the last of them"
-    )
+    wait_until(lambda: sum(row["detail"]["times"] for row in trail(admin, **own)) == 3, "the refusals to be noted")
+    wait_until(lambda: "GET /models" in [row["target"] for row in trail(admin, action="denied")], "the last of them")
     rows = trail(admin, action="denied")
     mine = [row for row in rows if row["key_prefix"] == reader.key[:12]]
     assert [row["target"] for row in mine] == ["POST /train"] * len(mine)
@@ -68,7 +66,7 @@ def test_refusals_are_kept(front: Front, admin: Caller, caller: Caller, stranger
         keys = KeyRepository(session)
         keys.revoke(keys.authenticate(revoked.key).id)
     assert revoked.http.get("/models").status_code == 401
-    wait_until(lambda: trail(admin, action="denied", key=revoked.key[:12]), 10, "the refusal to be noted")
+    wait_until(lambda: trail(admin, action="denied", key=revoked.key[:12]), "the refusal to be noted")
     (row,) = trail(admin, action="denied", key=revoked.key[:12])
     assert (row["owner"], row["detail"]["status"]) == (caller.owner, 401)
     assert stranger.owner not in {row["owner"] for row in rows}  # what others do is theirs

@@ -3,7 +3,6 @@
 import io
 import json
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +16,11 @@ from tests.api.front import Front
 from tests.formats.cdm import load_cdm
 from tests.formats.omop_folder import DIABETES, omop_tables
 from tests.formats.reading import ROOMY, read_upload
-from tests.service.conftest import _stand
 from tests.service.stand import TINY, Stand
 from worker.ingestion.lab_curves import decile_of
 
 
-@pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Stand]:
-    """Formats do not depend on the database: one will do."""
-    for stand in _stand(f"sqlite:///{tmp_path / 'test.sqlite'}"):
-        stand.worker()
-        yield stand
-
-
-def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
+def test_omop_in_and_omop_out(sqlite_stand: Stand, tmp_path: Path) -> None:
     folder = tmp_path / "cdm"
     folder.mkdir()
     tables = omop_tables()
@@ -41,7 +31,7 @@ def test_omop_in_and_omop_out(stand: Stand, tmp_path: Path) -> None:
         for name, data in tables.items():
             zipped.writestr(f"export/{name}", data)
 
-    with Front(stand.settings) as front, Client(front.url, front.key("integrator")) as client:
+    with Front(sqlite_stand.settings) as front, Client(front.url, front.key("integrator")) as client:
         uploads = [client.wait(client.upload([what], name="cdm"))["result"] for what in (archive, folder)]
         datasets = [client.dataset(upload["dataset_id"]) for upload in uploads]
         assert datasets[0]["data_hash"] == datasets[1]["data_hash"]  # a zip and its files are the same data

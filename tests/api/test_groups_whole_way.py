@@ -10,10 +10,7 @@ import pytest
 
 from ehr_d3pm import ApiError, Client, JobFailedError
 from tests.api.front import Front
-from tests.service.conftest import postgres, shared_stand
 from tests.service.stand import TINY, Stand
-
-__all__ = ["postgres", "shared_stand"]
 
 PAYERS = [{"codes": "PAYER*", "rule": "exactly one"}]
 

@@ -4,31 +4,20 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 from scipy.stats import ks_2samp
 
 from benchmarks._fhir_check import invalid
 from ehr_d3pm import Client
 from tests.api.front import Front
-from tests.service.conftest import _stand
 from tests.service.stand import TINY, Stand
 from worker.ingestion.lab_curves import decile_of
 
 FORMATS = {"long.csv": "csv", "fhir.ndjson": "ndjson", "meds.parquet": "parquet", "parquet": "parquet"}
 Numbers = Counter[tuple[int, str, np.float32]]
-
-
-@pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Stand]:
-    """Labs do not depend on the database: one will do."""
-    for stand in _stand(f"sqlite:///{tmp_path / 'test.sqlite'}"):
-        stand.worker()
-        yield stand
 
 
 def source(n: int) -> tuple[str, dict[str, np.ndarray]]:
@@ -48,11 +37,11 @@ def source(n: int) -> tuple[str, dict[str, np.ndarray]]:
     return "\n".join(lines) + "\n", {"LOINC:2345-7": glucose, "LOINC:2160-0": creatinine[in_mg]}
 
 
-def test_numbers_in_and_numbers_out(stand: Stand, tmp_path: Path) -> None:
+def test_numbers_in_and_numbers_out(sqlite_stand: Stand, tmp_path: Path) -> None:
     text, values = source(600)
     path = tmp_path / "labs.csv"
     path.write_text(text)
-    with Front(stand.settings) as front, Client(front.url, front.key("chemist")) as client:
+    with Front(sqlite_stand.settings) as front, Client(front.url, front.key("chemist")) as client:
         uploaded = client.wait(client.upload([path]))["result"]
         told = uploaded["summary"]["labs"]
         assert told == {"with_deciles": 2, "with_unit": 2, "too_few": 0, "rows_in_other_units": 60}

@@ -28,7 +28,7 @@ def test_no_codes_records_or_secrets(front: Front, caller: Caller) -> None:
         caller.http.get("/record-4711", params={"search": "ICD10CM:E84"})
         caller.http.get(f"/cohorts/{caller.cohort([[[0, 2]]])}/records")
         # a request's line is written after its answer
-        wait_until(lambda: stream.getvalue().count('"request_id": "of-this-test", "method"') == 6, 10, "six lines")
+        wait_until(lambda: stream.getvalue().count('"request_id": "of-this-test", "method"') == 6, "six lines")
     finally:
         root.removeHandler(handler)
         root.setLevel(before)

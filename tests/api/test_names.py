@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from ehr_d3pm import ApiError, Client
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_cli import as_caller, in_process
 from tests.api.test_problems import assert_problem
-from tests.service.conftest import _stand
 from tests.service.stand import Stand
 
 NAMES = {"ICD10CM:E84": "Mucoviscidosis", "ICD9DX:4019": "High blood pressure", "ICD10CM:E11": "Type 2 diabetes"}
@@ -176,14 +174,6 @@ def test_the_command_line_knows_names(sqlite_caller: Caller, tmp_path: Path) -> 
 # --- the whole way, with a worker ---
 
 
-@pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Stand]:
-    """Names do not depend on the database: one will do."""
-    for stand in _stand(f"sqlite:///{tmp_path / 'test.sqlite'}"):
-        stand.worker()
-        yield stand
-
-
 def ward(n: int) -> str:
     """Records with a lesion of one of three kinds that the source names, and a note that is about one patient."""
     rng = np.random.default_rng(0)
@@ -196,9 +186,9 @@ def ward(n: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_names_outlive_the_data(stand: Stand, tmp_path: Path) -> None:
+def test_names_outlive_the_data(sqlite_stand: Stand, tmp_path: Path) -> None:
     (tmp_path / "ward.csv").write_text(ward(600))
-    with Front(stand.settings) as front, Client(front.url, front.key("steward")) as client:
+    with Front(sqlite_stand.settings) as front, Client(front.url, front.key("steward")) as client:
         dataset = client.wait(client.upload([tmp_path / "ward.csv"]))["result"]["dataset_id"]
         known = {code["code"]: code["description"] for code in client.codes(dataset)}
         hyperglycemia = "Type 2 diabetes mellitus with hyperglycemia"

@@ -14,10 +14,7 @@ from model_store.bundles import load_reference
 from model_store.datasets import StoredDataset, load_dataset
 from model_store.repositories import DatasetRepository, ModelRepository
 from tests.api.front import Caller, Front
-from tests.service.conftest import postgres, shared_stand
 from tests.service.stand import TINY, Stand, long_csv
-
-__all__ = ["postgres", "shared_stand"]
 
 OWNER = "steward"
 N_CODES = 20

@@ -10,11 +10,8 @@ import pytest
 
 from ehr_d3pm import ApiError, Client, JobFailedError
 from tests.api.front import Front
-from tests.service.conftest import postgres, shared_stand
 from tests.service.servers import wait_until
 from tests.service.stand import TINY, Stand, long_csv
-
-__all__ = ["postgres", "shared_stand"]
 
 
 def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
@@ -53,7 +50,7 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
         assert (tmp_path / "again.csv").read_bytes() == target.read_bytes()
 
         # an estimate is near what a job then takes; on a busy machine it cannot be nearer than this
-        wait_until(lambda: client.estimate(model, 5)["workers"] == 1, 20, "a worker that tells of itself")
+        wait_until(lambda: client.estimate(model, 5)["workers"] == 1, "a worker that tells of itself")
         large: dict[str, Any] = {"n": 100_000, "steps": 16, **conditions}
         expected = client.estimate(model, **large)
         assert expected["method"] == "exact" and 0.1 < expected["memory_gib"] < 4

@@ -112,8 +112,8 @@ def test_training_leaves_the_callers_random_numbers_alone() -> None:
 
 @pytest.mark.parametrize("noise", ["marginal", "absorbing"])
 def test_training_beats_independent_codes_on_held_out_records(noise: str) -> None:
-    train, holdout, test = population(6000), population(1000, seed=1), population(3000, seed=2)
-    request = {"noise": noise, **settings(epochs=12, learning_rate=5e-3)}
+    train, holdout, test = population(4000), population(300, seed=1), population(1500, seed=2)
+    request = {"noise": noise, **settings(epochs=12, learning_rate=5e-3, evaluate_every=4)}
     generator = D3PMGenerator.fit(FitRequest(train, holdout, request))
     elbo = generator.held_out_elbo(test)
     independent = IndependentGenerator.fit(FitRequest(train)).log_loss()(test)[0]

@@ -7,7 +7,6 @@ import os
 import secrets
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +35,11 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    """A server's URL."""
+def server_url(request: pytest.FixtureRequest) -> str:
     if (url := os.environ.get("TEST_DATABASE_URL")) is not None:
-        yield url
-        return
-    server = Postgres()
-    yield f"postgresql://postgres@/postgres?host={server.folder}"
-    server.remove()
+        return url
+    server: Postgres = request.getfixturevalue("postgres")
+    return f"postgresql://postgres@/postgres?host={server.folder}"
 
 
 def zipped(folder: Path, form: str = "omop.zip", copies: int = 1, **options: Any) -> bytes:
@@ -164,10 +160,10 @@ def test_local_concepts_are_not_those_of_the_upload(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["as recorded", "concepts without a concept table"])
-def test_it_loads_with_every_constraint(way: str, postgres: str, tmp_path: Path) -> None:
+def test_it_loads_with_every_constraint(way: str, server_url: str, tmp_path: Path) -> None:
     data = zipped(small(tmp_path / "cdm"), **WAYS[way])
     load_cdm(data, tmp_path / "loaded")
-    load_postgres(data, tmp_path, _fresh(postgres))
+    load_postgres(data, tmp_path, _fresh(server_url))
 
 
 @needs_data
@@ -175,11 +171,11 @@ def test_it_loads_with_every_constraint(way: str, postgres: str, tmp_path: Path)
     ("source", "way"),
     [("omop", way) for way in ("as recorded", "without a concept table", "concepts")] + [("synthea", "as recorded")],
 )
-def test_real_files_load_and_say_what_they_said(source: str, way: str, postgres: str, tmp_path: Path) -> None:
+def test_real_files_load_and_say_what_they_said(source: str, way: str, server_url: str, tmp_path: Path) -> None:
     """MIMIC's vocabularies have longer names, and its source values more characters, than the CDM has room for."""
     data = zipped(DATA / source, **WAYS[way])
     load_cdm(data, tmp_path / "loaded")
-    load_postgres(data, tmp_path, _fresh(postgres))
+    load_postgres(data, tmp_path, _fresh(server_url))
     if source == "omop":
         found = asked(DATA / "omop", tmp_path / "cohort.zip", tmp_path)
         assert set(found.values()) == {0}, found

@@ -20,14 +20,14 @@ from model_store.tables import Job
 from runtime.broker import Broker
 from runtime.settings import Settings
 from runtime.sweeper import Sweeper
-from tests.service.servers import Valkey
+from tests.service.servers import PATIENCE_SECONDS, Valkey
 from worker.contract import ROUTES, GeneratePayload, IngestPayload, Payload, TrainPayload, UploadedFile
 from worker.processes import die_with_parent
 
 OWNER = "tester"
-# Short, so that a whole life of leases fits into seconds. The lease is above the pauses of a busy machine.
+# Short, so that a whole life of a job fits into seconds. The lease is not: no pause of a busy machine may end it.
 SHORT = {
-    "LEASE_SECONDS": os.environ.get("TEST_LEASE_SECONDS", "4"),
+    "LEASE_SECONDS": "60",
     "HEARTBEAT_SECONDS": "0.3",
     "SWEEP_SECONDS": "0.3",
     "REPUBLISH_SECONDS": "2",
@@ -38,6 +38,8 @@ SHORT = {
     "DEVICE": "cpu",
     "LOG_LEVEL": "INFO",
 }
+# for workers that are going to be lost: others take over when it ends. Above the pauses of a busy machine, too.
+BRIEF_LEASE = {"LEASE_SECONDS": os.environ.get("TEST_LEASE_SECONDS", "4")}
 TINY = {"denoiser": {"kind": "sparse", "width": 16, "blocks": 1}, "timesteps": 50}
 
 
@@ -116,7 +118,7 @@ class Stand:
             events = JobRepository(session).events(OWNER, job_id)
         return [event.data["state"] for event in events if event.kind == "state"]
 
-    def wait(self, job_id: str, seconds: float = 60, state: str | None = None) -> Job:
+    def wait(self, job_id: str, seconds: float = PATIENCE_SECONDS, state: str | None = None) -> Job:
         """Until the job is in `state`, or has ended."""
         deadline = time.monotonic() + seconds
         while True:
@@ -127,7 +129,7 @@ class Stand:
                 raise AssertionError(f"the job is {job.state}, {job.error}, {job.progress}\n{self.logs()}")
             time.sleep(0.05)
 
-    def succeed(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
+    def succeed(self, job_id: str, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """Wait for a good end and return the result."""
         job = self.wait(job_id, seconds)
         assert job.state == "succeeded", f"{job.error}\n{self.logs()}"
@@ -142,6 +144,11 @@ class Stand:
         """Every file under a folder of the store, temporary ones included."""
         root = self.folder / "store"
         return sorted(p.relative_to(root).as_posix() for p in (root / folder).rglob("*") if p.is_file())
+
+    def uploads_of(self, job_id: str) -> list[str]:
+        """What is left of the files of an ingest job."""
+        uploads = [file["upload_id"] for file in self.job(job_id).payload["files"]]
+        return [blob for upload in uploads for blob in self.blobs(f"uploads/{upload}")]
 
     def logs(self) -> str:
         return "\n".join(worker.log.read_text()[-3000:] for worker in self.workers)
@@ -165,6 +172,9 @@ class Worker:
 
     def signal_tree(self, number: int) -> None:
         os.killpg(self.process.pid, number)
+
+    def is_up(self) -> bool:
+        return self.process.poll() is None
 
     def kill(self) -> None:
         """kill -9 of the whole tree."""

@@ -88,24 +88,24 @@ def state(settings: Settings, job_id: str) -> str:
 
 def test_kill_9_leaves_no_orphan_and_a_new_start_goes_on(settings: Settings) -> None:
     supervisor = started(settings)
-    wait_until(settings.embedded_socket.exists, 60, "Valkey")
+    wait_until(settings.embedded_socket.exists, "Valkey")
     # valkey, worker with its child, api
-    wait_until(lambda: len(family(supervisor.pid)) >= 5, 60, "all parts")
+    wait_until(lambda: len(family(supervisor.pid)) >= 5, "all parts")
     first = submit(settings)
-    wait_until(lambda: state(settings, first) == "succeeded", 60, "the first job")
+    wait_until(lambda: state(settings, first) == "succeeded", "the first job")
     everyone = family(supervisor.pid)
 
     supervisor.kill()
     supervisor.wait()
-    wait_until(lambda: not alive(everyone), 20, "the end of every process")
+    wait_until(lambda: not alive(everyone), "the end of every process")
     second = submit(settings)  # nobody is there to run it
 
     again = started(settings)
-    wait_until(lambda: state(settings, second) == "succeeded", 60, "the second job")
+    wait_until(lambda: state(settings, second) == "succeeded", "the second job")
     everyone = family(again.pid)
     again.send_signal(signal.SIGINT)
     assert again.wait(30) == 0
-    wait_until(lambda: not alive(everyone), 20, "the end of every process")
+    wait_until(lambda: not alive(everyone), "the end of every process")
 
 
 def test_what_is_killed_comes_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_what_is_killed_comes_back(settings: Settings, monkeypatch: pytest.Monke
         supervisor.watch_once()
         assert all(child.is_up() for child in supervisor.children)
         job_id = submit(settings)
-        wait_until(lambda: state(settings, job_id) == "succeeded", 60, "a job")
+        wait_until(lambda: state(settings, job_id) == "succeeded", "a job")
         with pytest.raises(ConflictError), exclusive(settings.resolved_data_dir):
             pass
     assert not any(child.is_up() for child in supervisor.children)

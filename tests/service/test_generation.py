@@ -14,7 +14,7 @@ from ehr_d3pm import Client
 from model_store.repositories import CohortRepository, JobRepository
 from tests.api.front import Front
 from tests.service.servers import wait_until
-from tests.service.stand import OWNER, Stand, long_csv
+from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.contract import ROUTES, GeneratePayload
 from worker.runtime import Runtime
 from worker.tasks.generate import Tally
@@ -68,13 +68,13 @@ def test_the_same_files_whatever_the_workers_and_the_size_of_parts(stand: Stand,
     ("database_url", "end"), [("sqlite", "cancelled"), ("postgres", "failed")], indirect=["database_url"]
 )
 def test_what_ended_early_keeps_its_parts_and_a_retry_makes_the_rest(stand: Stand, tmp_path: Path, end: str) -> None:
-    worker = stand.worker()
+    worker = stand.worker(**BRIEF_LEASE)
     model_id = trained(stand)
     request: dict[str, Any] = {"n": 40 * CHUNK, "seed": 1, "steps": 50, "evaluate": False}
     payload = GeneratePayload(model_id=model_id, **request)
     job_id = stand.submit("generate", payload, max_attempts=1)
     with Front(stand.settings) as front, Client(front.url, front.key(OWNER)) as client:
-        wait_until(lambda: client.parts(job_id)["parts"], 30, "a finished part")
+        wait_until(lambda: client.parts(job_id)["parts"], "a finished part")
         running = client.parts(job_id)
         assert running["state"] == "running" and 0 < running["finished_records"] < request["n"]
         part = running["parts"][0]
@@ -87,7 +87,7 @@ def test_what_ended_early_keeps_its_parts_and_a_retry_makes_the_rest(stand: Stan
             client.cancel(job_id)
         else:
             worker.kill()  # and its only attempt with it
-        wait_until(lambda: stand.sweeper.sweep() or client.job(job_id)["state"] == end, 20, "the end")
+        wait_until(lambda: stand.sweeper.sweep() or client.job(job_id)["state"] == end, "the end")
         kept = {part["number"]: part["sha256"] for part in client.parts(job_id)["parts"]}
         blobs = set(stand.blobs(f"cohorts/{job_id}"))
         assert 0 < len(kept) < 40
@@ -96,7 +96,7 @@ def test_what_ended_early_keeps_its_parts_and_a_retry_makes_the_rest(stand: Stan
         client.wait(client.retry(job_id))
         after = {part["number"]: part["sha256"] for part in client.parts(job_id)["parts"]}
         assert kept.items() <= after.items() and len(after) == 40
-        wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == 41, 10, "a tidy folder")
+        wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == 41, "a tidy folder")
         assert len(blobs & set(stand.blobs(f"cohorts/{job_id}"))) == len(kept)  # not made a second time
 
 

@@ -16,13 +16,15 @@ from tests.service.stand import OWNER, Stand, long_csv
 
 def test_from_upload_to_report(shared_stand: Stand) -> None:
     stand = shared_stand
-    dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
+    ingestion = stand.ingest(long_csv(600))
+    dataset_id = stand.succeed(ingestion)["dataset_id"]
     with stand.database.read_scope() as session:
         dataset = DatasetRepository(session).get(OWNER, dataset_id)
     assert dataset.summary["records"] == 600 and dataset.summary["patients"] == 300
-    wait_until(lambda: stand.blobs("uploads") == [], 10, "removal of the upload")  # patients' data is not kept twice
+    wait_until(lambda: stand.uploads_of(ingestion) == [], "removal of the upload")  # patients' data is not kept twice
 
-    model_id = stand.succeed(stand.train(dataset_id))["model_id"]
+    training = stand.train(dataset_id)
+    model_id = stand.succeed(training)["model_id"]
     with stand.database.read_scope() as session:
         model = ModelRepository(session).get(OWNER, model_id)
     bundle = load_bundle(stand.store, model.prefix, model.manifest_hash)
@@ -30,7 +32,7 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     audit = ModelAudit.of(model.details)
     assert audit is not None and audit == ModelAudit.model_validate(bundle.manifest.audit)
     assert {attack.name for attack in audit.attacks} == {"oracle", "mask_loss", "density_ratio", "reconstruction"}
-    wait_until(lambda: stand.blobs("checkpoints") == [], 10, "removal of checkpoints")
+    wait_until(lambda: stand.blobs(f"checkpoints/{training}") == [], "removal of checkpoints")
 
     result = stand.succeed(stand.generate(model_id, n=2500, seed=5))
     with stand.database.read_scope() as session:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from sqlalchemy import select
 
 from ehr.errors import (
     AccessError,
@@ -15,7 +16,7 @@ from ehr.errors import (
     NotFoundError,
     RequestError,
 )
-from model_store import migrate
+from model_store import layout, migrate
 from model_store.database import Database
 from model_store.ids import JOB, MODEL, new_id
 from model_store.repositories import (
@@ -29,7 +30,7 @@ from model_store.repositories import (
     ReportRepository,
 )
 from model_store.repositories.leases import Claim
-from model_store.tables import Job
+from model_store.tables import Discard, Job
 from worker.contract import ROUTES
 
 
@@ -163,6 +164,21 @@ def test_a_sweep_queues_again_then_gives_up(database: Database) -> None:
         job = JobRepository(session).get("ada", job_id)
     assert job.error is not None and job.error["type"] == "poison"
     assert claimed(database, job_id) is None
+
+
+def test_a_retry_takes_back_what_was_to_be_removed(database: Database) -> None:
+    """A removal that failed is tried again later: by then the folder may hold what the new attempt wrote."""
+    job_id = submitted(database)
+    claim = claimed(database, job_id)
+    assert claim is not None
+    with database.session_scope() as session:
+        LeaseRepository(session).fail(claim, "bad-data", "no")
+    with database.read_scope() as session:
+        prefixes = set(session.scalars(select(Discard.prefix)))
+    assert prefixes == {layout.model_folder(claim.payload["model_id"]), layout.checkpoint_folder(job_id)}
+    with database.session_scope() as session:
+        JobRepository(session).retry("ada", job_id, *ROUTES["train"], 1)
+        assert session.scalars(select(Discard.prefix)).all() == []
 
 
 def test_another_owners_rows_are_invisible(database: Database) -> None:

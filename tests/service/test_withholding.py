@@ -9,6 +9,7 @@ from ehr.errors import WithheldError
 from model_store import layout
 from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
 from model_store.datasets import load_dataset
+from model_store.ids import JOB, new_id
 from model_store.manifests import CohortManifest
 from model_store.repositories import CohortRepository, DatasetRepository, ReportRepository, WithholdingRepository
 from model_store.tables import ReportRow
@@ -28,7 +29,9 @@ def cohort_of(stand: Stand, **options: Any) -> tuple[str, str]:
 
 
 def replace_by_copies(stand: Stand, dataset_id: str, cohort_id: str) -> None:
-    """The cohort becomes what a model that has learned its records by heart would give."""
+    """The cohort becomes what a model that has learned its records by heart would give. The copies lie in a folder that
+    no job has: in the folder of its own job, everything but the result is removed after the end."""
+    folder = layout.cohort_folder(new_id(JOB))
     with stand.database.session_scope() as session:
         row = DatasetRepository(session).get(OWNER, dataset_id)
         dataset = load_dataset(stand.store, row.prefix, row.manifest_hash)
@@ -36,12 +39,12 @@ def replace_by_copies(stand: Stand, dataset_id: str, cohort_id: str) -> None:
         before = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
         train = dataset.split("train")
         data = pack_part(0, train, dataset.vocabulary)
-        blob = f"{layout.cohort_folder(cohort_id)}/parts/copies.parquet"
+        blob = f"{folder}/parts/copies.parquet"
         stand.store.write(blob, data)
         part = {"number": 0, "blob": blob, "first_record": 0, "n_records": len(train)}
         part["sha256"] = hashlib.sha256(data).hexdigest()
         manifest = cohort_manifest(before.model, before.request, dataset.vocabulary, [part])
-        cohort.prefix = f"{layout.cohort_folder(cohort_id)}/copies"
+        cohort.prefix = folder
         cohort.manifest_hash = save_cohort_manifest(stand.store, f"{cohort.prefix}/manifest.json", manifest)
         cohort.n_records = len(train)
 

@@ -2,24 +2,27 @@
 
 import signal
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from ehr.errors import NotFoundError
 from model_store.bundles import load_bundle
 from model_store.files import unpack_arrays
 from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
+from tests.service.fixtures import new_stand
 from tests.service.servers import Postgres, wait_until
-from tests.service.stand import OWNER, Stand, long_csv
+from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.contract import ROUTES
 
 
 def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> None:
-    worker = stand.worker()
+    worker = stand.worker(**BRIEF_LEASE)
     dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
     uninterrupted = stand.succeed(stand.train(dataset_id, epochs=30))["model_id"]
     job_id = stand.train(dataset_id, epochs=30)
-    wait_until(lambda: (stand.job(job_id).checkpoint or {}).get("step", 0) > 40, 60, "a checkpoint")
+    wait_until(lambda: (stand.job(job_id).checkpoint or {}).get("step", 0) > 40, "a checkpoint")
     worker.kill()
     step = (stand.job(job_id).checkpoint or {})["step"]
     assert stand.job(job_id).state == "running"
@@ -30,7 +33,7 @@ def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> Non
     assert job.checkpoint is not None and job.checkpoint["step"] > step
     assert stand.states(job_id) == ["queued", "running", "queued", "running", "succeeded"]
     # one bundle, and it is the one an uninterrupted training gives
-    wait_until(lambda: stand.blobs("checkpoints") == [], 10, "removal of checkpoints")
+    wait_until(lambda: stand.blobs("checkpoints") == [], "removal of checkpoints")
     assert len({blob.split("/")[2] for blob in stand.blobs(f"models/{model_id}")}) == 1
     with stand.database.read_scope() as session:
         rows = [ModelRepository(session).get(OWNER, each) for each in (model_id, uninterrupted)]
@@ -39,7 +42,7 @@ def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> Non
 
 
 def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
-    frozen = stand.worker()
+    frozen = stand.worker(**BRIEF_LEASE)
     job_id = stand.ingest(long_csv(), "zombie:1")
     stand.wait(job_id, state="running")
     frozen.signal_tree(signal.SIGSTOP)
@@ -47,7 +50,7 @@ def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
     stand.succeed(job_id)
     before = (stand.job(job_id), stand.states(job_id), stand.blobs("datasets"))
     frozen.signal_tree(signal.SIGCONT)
-    wait_until(lambda: "taken over" in frozen.log.read_text(), 20, "the old attempt's end")
+    wait_until(lambda: "taken over" in frozen.log.read_text(), "the old attempt's end")
     time.sleep(0.5)
     after = (stand.job(job_id), stand.states(job_id), stand.blobs("datasets"))
     assert before[0].attempt == after[0].attempt == 2
@@ -57,21 +60,21 @@ def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
 
 
 def test_a_job_that_kills_its_worker_fails_as_poison_and_others_proceed(stand: Stand) -> None:
-    stand.worker()
+    stand.worker(LEASE_SECONDS="2")  # its attempts end at once: only the wait for the end of their leases takes time
     poison = stand.ingest(long_csv(), "poison")
     stand.wait(poison, state="running")
     good = stand.ingest(long_csv())
     stand.succeed(good)
-    job = stand.wait(poison, 60)
+    job = stand.wait(poison)
     assert job.state == "failed"
     assert job.error is not None and job.error["type"] == "poison"
     assert job.attempt == 3
     stand.succeed(stand.ingest(long_csv()))
 
 
-def test_retry_of_a_failed_job(stand: Stand) -> None:
-    job_id = stand.ingest(b"nonsense\n1\n", publish=False)
-    stand.worker()
+def test_retry_of_a_failed_job(shared_stand: Stand) -> None:
+    stand = shared_stand
+    job_id = stand.ingest(b"nonsense\n1\n")
     job = stand.wait(job_id)
     assert job.error is not None and job.error["type"] == "bad-data"
     assert "nonsense" not in job.error["detail"]
@@ -82,28 +85,34 @@ def test_retry_of_a_failed_job(stand: Stand) -> None:
     assert stand.job(job_id).attempt == 2
 
 
-def test_full_disk_fails_the_job_and_leaves_nothing(stand: Stand) -> None:
+def test_full_disk_fails_the_job_and_leaves_nothing(shared_stand: Stand) -> None:
     """A process that may write no larger file gets the same error as one whose disk is full."""
-    stand.worker()
+    stand = shared_stand
     job = stand.wait(stand.ingest(long_csv(400), "full:4000"))
+    dataset_id = job.payload["dataset_id"]
     assert job.state == "failed"
     assert job.error is not None and job.error["type"] == "store-full"
-    wait_until(lambda: stand.blobs("datasets") == [], 10, "an empty store")
-    with stand.database.read_scope() as session:
-        assert DatasetRepository(session).page(OWNER).rows == []
+    wait_until(lambda: stand.blobs(f"datasets/{dataset_id}") == [], "an empty folder")
+    with stand.database.read_scope() as session, pytest.raises(NotFoundError):
+        DatasetRepository(session).get(OWNER, dataset_id)
     stand.succeed(stand.ingest(long_csv(400)))
 
 
-def test_postgres_restarts_in_mid_job(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tests.service.conftest import _stand
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.remove()
 
-    for stand in _stand(postgres.new_database("restarted")):
+
+def test_postgres_restarts_in_mid_job(own_postgres: Postgres) -> None:
+    with new_stand(own_postgres.new_database("restarted")) as stand:
         stand.worker()
         job_id = stand.ingest(long_csv(), "slow:3")
         stand.wait(job_id, state="running")
-        postgres.stop()
+        own_postgres.stop()
         time.sleep(0.5)
-        postgres.start()
+        own_postgres.start()
         stand.succeed(job_id)
         assert stand.job(job_id).attempt == 1
         stand.succeed(stand.ingest(long_csv()))

@@ -1,0 +1,93 @@
+"""Servers and stands. What takes seconds to start is started once for all test files of a process: fixtures with a
+wider scope and parameters would be made anew whenever the parameter changes, so these are kept by kind of database."""
+
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.service.servers import Postgres, Valkey, new_database
+from tests.service.stand import Stand
+
+DATABASES = ("sqlite", "postgres")
+NewUrl = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NewUrl:
+    """The URL of an empty database of a kind."""
+
+    def made(kind: str) -> str:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path_factory.mktemp('db') / 'test.sqlite'}"
+        name = f"test_{secrets.token_hex(6)}"
+        if (url := os.environ.get("TEST_DATABASE_URL")) is not None:
+            return new_database(url, name)
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_database(name)
+
+    return made
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, new_url: NewUrl) -> str:
+    return new_url(request.param)
+
+
+@pytest.fixture
+def stand(database_url: str) -> Iterator[Stand]:
+    """A stand of one's own, for tests that break things. On SQLite + Valkey and on Postgres + Valkey."""
+    with new_stand(database_url) as stand:
+        yield stand
+
+
+@pytest.fixture(scope="session")
+def stand_of(new_url: NewUrl) -> Iterator[Callable[[str], Stand]]:
+    """The stand with a worker that all well-behaved tests on a kind of database share."""
+    stands: dict[str, Stand] = {}
+    with ExitStack() as stack:
+
+        def of(kind: str) -> Stand:
+            if kind not in stands:
+                stands[kind] = stack.enter_context(new_stand(new_url(kind)))
+            if not any(worker.is_up() for worker in stands[kind].workers):
+                stands[kind].worker()
+            return stands[kind]
+
+        yield of
+
+
+@pytest.fixture(params=DATABASES)
+def shared_stand(request: pytest.FixtureRequest, stand_of: Callable[[str], Stand]) -> Stand:
+    """Other tests have left things here: look only at your own."""
+    return stand_of(request.param)
+
+
+@pytest.fixture
+def sqlite_stand(stand_of: Callable[[str], Stand]) -> Stand:
+    """For what does not depend on the database."""
+    return stand_of("sqlite")
+
+
+@contextmanager
+def new_stand(url: str) -> Iterator[Stand]:
+    # a short path: unix sockets have little room for their name
+    with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
+        valkey = Valkey(Path(folder) / "v")
+        stand = Stand(Path(folder) / "s", url, valkey)
+        try:
+            yield stand
+        finally:
+            stand.close()
+            valkey.stop()
