@@ -4,10 +4,14 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from model_store.blobs import S3Store
+from tests.service.s3_server import BUCKET, CREDENTIALS, Proxy, S3Server
 from tests.service.servers import Postgres, Valkey, new_database
 from tests.service.stand import Stand
 
@@ -19,6 +23,47 @@ def postgres() -> Iterator[Postgres]:
     server = Postgres()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(s3_server: S3Server) -> Iterator[Proxy]:
+    proxy = Proxy(s3_server)
+    yield proxy
+    proxy.close()
+
+
+def s3_at(endpoint: str, prefix: str = "", **options: Any) -> S3Store:
+    """A store as a process has it whose environment names this endpoint."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
+            patch.setenv(name, value)
+        store = S3Store(f"s3://{BUCKET}/{prefix or secrets.token_hex(6)}", **options)
+        store.requests.client._get_credentials()  # credentials are read when they are first needed
+    return store
+
+
+@pytest.fixture(scope="session")
+def s3_connected(s3_server: S3Server) -> S3Store:
+    return s3_at(s3_server.url)
+
+
+@pytest.fixture
+def s3_store(s3_connected: S3Store) -> S3Store:
+    """A folder of a real server; making a client takes a second, so all tests have one."""
+    return s3_beside(s3_connected)
+
+
+def s3_beside(store: S3Store) -> S3Store:
+    other = copy(store)
+    other.prefix = f"{secrets.token_hex(6)}/"
+    return other
 
 
 @pytest.fixture(params=DATABASES)
