@@ -12,7 +12,7 @@ from model_store.blobs.s3_requests import MISSING, NOT_OFFERED, ONCE, WRITTEN_BE
 
 log = logging.getLogger(__name__)
 
-# A writer holds one part and a copy of it being sent: 16 MiB at most. S3 takes 10,000 parts: 78 GiB.
+# A writer holds one part and a copy of it that is being sent: 16 MiB and a little. S3 takes 10,000 parts: 78 GiB.
 PART = 8 << 20
 
 
@@ -41,7 +41,8 @@ class Upload(io.RawIOBase):
         taken = 0
         while len(self._buffer) + len(view) - taken > PART:  # the last part waits for `finish`
             room = PART - len(self._buffer)
-            self._send_part(bytes(self._buffer) + bytes(view[taken : taken + room]))
+            self._buffer += view[taken : taken + room]
+            self._send_part(bytes(self._buffer))
             self._buffer.clear()
             taken += room
         self._buffer += view[taken:]

@@ -86,6 +86,20 @@ def shared_stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         yield stand
 
 
+@pytest.fixture
+def distributed_stand(
+    request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stand]:
+    """As on several hosts: Postgres, a broker over TCP, and an object store."""
+    environment = {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_server.url}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    environment["STORE_URL"] = f"s3://{BUCKET}/{secrets.token_hex(6)}"
+    for stand in _stand(_fresh_url(request, "postgres", tmp_path), environment):
+        stand.worker()
+        yield stand
+
+
 def _fresh_url(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
     if kind == "sqlite":
         return f"sqlite:///{folder / 'test.sqlite'}"
@@ -96,11 +110,13 @@ def _fresh_url(request: pytest.FixtureRequest, kind: str, folder: Path) -> str:
     return server.new_database(name)
 
 
-def _stand(url: str) -> Iterator[Stand]:
+def _stand(url: str, extra: dict[str, str] | None = None) -> Iterator[Stand]:
+    """`extra` variables mean that everything is elsewhere, the broker too."""
     # a short path: unix sockets have little room for their name
     with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
         valkey = Valkey(Path(folder) / "v")
-        stand = Stand(Path(folder) / "s", url, valkey)
+        extra = {} if extra is None else {**extra, "REDIS_URL": valkey.listen()}
+        stand = Stand(Path(folder) / "s", url, valkey, extra)
         try:
             yield stand
         finally:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
@@ -14,10 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from typing import Any
 
-from tests.service.servers import missing, wait_until
+from ehr.errors import StoreError
+from tests.service.servers import free_port, missing, wait_until
 from worker.processes import die_with_parent
 
 BUCKET = "test-bucket"
+HOP = ("connection", "transfer-encoding", "server", "date")  # headers that a proxy does not pass on
 # no profile or role of the machine the tests run on
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -30,15 +33,23 @@ CREDENTIALS = {
 }
 
 
+# a writer that dies when one of its parts has been sent
+KILLED = """
+import os, signal
+from model_store.blobs import S3Store
+with S3Store(os.environ["STORE_URL"]).create("models/m/a1/x.bin") as file:
+    file.write(bytes(9 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 class S3Server:
     """moto's server on a free port of loopback, with a bucket. It keeps everything in memory."""
 
     def __init__(self) -> None:
         if any(find_spec(package) is None for package in ("moto", "flask", "flask_cors")):
             missing("an S3 server (moto)")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -97,6 +108,9 @@ class Seen:
 
     def is_listing(self) -> bool:
         return self.method == "GET" and "list-type=2" in self.path
+
+    def is_conditional(self) -> bool:
+        return "if-none-match" in {name.lower() for name in self.headers}
 
 
 Rule = Callable[[Seen], Answer]
@@ -178,4 +192,27 @@ class Proxy:
         return Handler
 
 
-HOP = ("connection", "transfer-encoding", "server", "date")
+def together(deeds: list[Callable[[], Any]]) -> list[Any]:
+    """All at the same moment; an error is a result."""
+    gate = threading.Barrier(len(deeds))
+
+    def run(deed: Callable[[], Any]) -> Any:
+        gate.wait()
+        try:
+            return deed()
+        except StoreError as error:
+            return error
+
+    with ThreadPoolExecutor(len(deeds)) as pool:
+        return list(pool.map(run, deeds))
+
+
+def small_page(seen: Seen) -> Answer:
+    """A rule: listings have 10 names to a page."""
+    name = "max-uploads" if "uploads" in seen.path else "max-keys"
+    seen.path += f"&{name}=10" if seen.method == "GET" and "prefix=" in seen.path else ""
+    return seen.pass_on(seen)
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
