@@ -27,7 +27,7 @@ setup: $(VENV)/installed ## create .venv with everything in it
 # `make lock UPGRADE=--upgrade` takes the newest.
 LOCK = $(VENV)-lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
 	--no-emit-package torch --no-emit-package ehr-d3pm-client --constraints constraints.txt \
-	--custom-compile-command 'make lock' pyproject.toml client/pyproject.toml --extra s3
+	--custom-compile-command 'make lock' pyproject.toml client/pyproject.toml
 
 lock: ## resolve the dependencies again and write the lock files
 	$(PYTHON) -m venv $(VENV)-lock

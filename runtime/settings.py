@@ -95,6 +95,11 @@ class Settings(BaseSettings):
         return self.store_url if self.store_url != "" else f"file://{self.resolved_data_dir / 'store'}"
 
     @property
+    def scratch_dir(self) -> Path:
+        """For what an object store's blobs become while they are read as files. Not /tmp, which may be memory."""
+        return self.resolved_data_dir / "scratch"
+
+    @property
     def is_embedded(self) -> bool:
         """Whether the broker is ours to start."""
         return self.redis_url == ""

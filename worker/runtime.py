@@ -34,6 +34,6 @@ def open_runtime(settings: Settings) -> Runtime:
     return Runtime(
         settings,
         Database(settings.resolved_database_url),
-        open_store(settings.resolved_store_url),
+        open_store(settings.resolved_store_url, settings.scratch_dir),
         Broker(settings.resolved_redis_url),
     )

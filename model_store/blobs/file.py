@@ -1,6 +1,7 @@
-"""file://: a folder. Written under a temporary name, synced, renamed, and the folder synced: whole or absent."""
+"""file://: a folder. Written under a temporary name, synced, given its own, and the folder synced: whole or absent."""
 
 import errno
+import filecmp
 import os
 import secrets
 import shutil
@@ -15,13 +16,15 @@ from model_store.blobs.protocol import BlobStore, checked_key, is_kept
 
 # no space, over quota, larger than this process may write
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# what file systems say that have no hard links; there the layout alone keeps two writers from one name
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 TEMPORARY = ".tmp-"
 
 
 class FileStore(BlobStore):
     scheme = "file"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, scratch: Path | None = None) -> None:
         self.root = Path(unquote(urlsplit(url).path))
 
     @contextmanager
@@ -33,7 +36,7 @@ class FileStore(BlobStore):
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.rename(path)
+            _name(temporary, path)
             _sync_folder(path.parent)
         except OSError as error:
             if error.errno in FULL:
@@ -112,6 +115,19 @@ def _opened(path: Path) -> BinaryIO:
         with suppress(FileNotFoundError):
             return path.open("xb")
     return path.open("xb")
+
+
+def _name(temporary: Path, path: Path) -> None:
+    """Give a file its name, if no other has it. A name that is taken is no error if the contents are the same."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        if not filecmp.cmp(temporary, path, shallow=False):
+            raise StoreError(f"{path.name} is in the store with other contents") from None
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        temporary.rename(path)
 
 
 def _sync_folder(folder: Path) -> None:

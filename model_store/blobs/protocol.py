@@ -1,4 +1,4 @@
-"""What every blob backend can do. A blob appears whole or not at all, and is never changed in place."""
+"""What every blob backend can do. A blob appears whole or not at all, and is never changed."""
 
 import hashlib
 import re
@@ -21,13 +21,15 @@ class BlobStore(ABC):
     scheme: ClassVar[str]
 
     @abstractmethod
-    def __init__(self, url: str) -> None: ...
+    def __init__(self, url: str, scratch: Path | None = None) -> None:
+        """`scratch`: a folder on a disk, for blobs that must become files of this machine; a backend makes it."""
 
     @abstractmethod
     def create(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A file to write to; the blob exists when the block ends without an error, and then it is durable.
 
-        StoreFullError when there is no room; whatever was written is gone then.
+        StoreFullError when there is no room; whatever was written is gone then. A blob is written once: StoreError if
+        there is one of that name with other contents.
         """
 
     @abstractmethod
@@ -61,7 +63,9 @@ class BlobStore(ABC):
     def read(self, key: str, sha256: str | None = None) -> bytes:
         """The whole blob; CorruptError if it does not have that hash."""
         with self.open(key) as file:
-            data = file.read()
+            return self._verified(key, file.read(), sha256)
+
+    def _verified(self, key: str, data: bytes, sha256: str | None) -> bytes:
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise CorruptError(f"{key.rsplit('/', 1)[-1]} has been changed since it was written")
         return data

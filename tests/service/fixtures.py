@@ -81,11 +81,13 @@ def sqlite_stand(stand_of: Callable[[str], Stand]) -> Stand:
 
 
 @contextmanager
-def new_stand(url: str) -> Iterator[Stand]:
+def new_stand(url: str, elsewhere: dict[str, str] | None = None) -> Iterator[Stand]:
+    """`elsewhere`: variables of a stand whose parts are on other hosts, the broker too."""
     # a short path: unix sockets have little room for their name
     with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
         valkey = Valkey(Path(folder) / "v")
-        stand = Stand(Path(folder) / "s", url, valkey)
+        extra = {} if elsewhere is None else {**elsewhere, "REDIS_URL": valkey.listen()}
+        stand = Stand(Path(folder) / "s", url, valkey, extra)
         try:
             yield stand
         finally:

@@ -4,6 +4,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -47,6 +48,12 @@ class Valkey:
     @property
     def url(self) -> str:
         return f"redis+socket://{self.socket}"
+
+    def listen(self) -> str:
+        """Also on a port of loopback, as a broker of other hosts does; returns that URL."""
+        port = free_port()
+        self.client().config_set("port", port)
+        return f"redis://127.0.0.1:{port}/0"
 
     def client(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self.socket))
@@ -159,6 +166,13 @@ def new_database(server_url: str, name: str) -> str:
 
 def _plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from model_store import layout, migrate
-from model_store.blobs import FileStore, open_store
+from model_store.blobs import S3Store, open_store
 from model_store.database import Database
 from model_store.ids import DATASET, MODEL, UPLOAD, new_id
 from model_store.repositories import TERMINAL_STATES, JobRepository
@@ -45,11 +45,12 @@ TINY = {"denoiser": {"kind": "sparse", "width": 16, "blocks": 1}, "timesteps": 5
 
 @dataclass
 class Stand:
-    """`url` of a fresh database, a broker, and a folder for everything else."""
+    """`url` of a fresh database, a broker, a folder for everything else, and what else the environment says."""
 
     folder: Path
     url: str
     valkey: Valkey
+    extra: dict[str, str] = field(default_factory=dict)
     workers: list["Worker"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,13 +61,13 @@ class Stand:
             "DATABASE_URL": self.url,
             "REDIS_URL": self.valkey.url,
             "STORE_URL": f"file://{self.folder / 'store'}",
+            **self.extra,
         }
         self.settings = Settings(**{name.lower(): value for name, value in self.environment.items()})
         migrate.upgrade(self.url)
         self.database = Database(self.url)
-        self.store = open_store(self.settings.resolved_store_url)
-        assert isinstance(self.store, FileStore)
-        self.broker = Broker(self.valkey.url)
+        self.store = open_store(self.settings.resolved_store_url, self.settings.scratch_dir)
+        self.broker = Broker(self.settings.resolved_redis_url)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, self.settings)
 
     def close(self) -> None:
@@ -141,7 +142,9 @@ class Stand:
             return JobRepository(session).request_cancel(OWNER, job_id)
 
     def blobs(self, folder: str) -> list[str]:
-        """Every file under a folder of the store, temporary ones included."""
+        """Every file under a folder of the store, temporary ones and unfinished uploads included."""
+        if isinstance(self.store, S3Store):
+            return sorted([*self.store.list(folder), *(key for key, _ in self.store.unfinished(folder))])
         root = self.folder / "store"
         return sorted(p.relative_to(root).as_posix() for p in (root / folder).rglob("*") if p.is_file())
 

@@ -1,6 +1,7 @@
 """One contract for all blob backends, and what stored things refuse."""
 
 import errno
+import hashlib
 import io
 import json
 import pickle
@@ -16,6 +17,7 @@ from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store import layout
 from model_store.blobs import BlobStore, FileStore, S3Store, open_store, sha256_of
+from model_store.blobs.s3_files import PART
 from model_store.bundles import Bundle, load_bundle, model_manifest, save_bundle, zip_bundle
 from model_store.cohorts import (
     cohort_manifest,
@@ -36,19 +38,23 @@ from model_store.datasets import (
 from model_store.files import pack_arrays, unpack_arrays
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.manifests import CohortManifest, CohortPart, SourceModel
+from tests.service.memory_store import MemoryStore
 
 
-class MemoryStore(S3Store):
-    """The object store's code over fsspec's file system in memory."""
-
-    scheme = "memory"
-
-
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    return (
-        FileStore(f"file://{tmp_path}/store") if request.param == "file" else MemoryStore(f"memory://{tmp_path.name}")
-    )
+    if request.param == "file":
+        return FileStore(f"file://{tmp_path}/store")
+    if request.param == "memory":
+        return MemoryStore("memory://")
+    s3: S3Store = request.getfixturevalue("s3_store")
+    return s3
+
+
+def replace(store: BlobStore, key: str, data: bytes) -> None:
+    """What the store itself never does."""
+    store.delete(key)
+    store.write(key, data)
 
 
 def test_a_blob_is_what_was_written(store: BlobStore) -> None:
@@ -74,10 +80,38 @@ def test_a_blob_is_what_was_written(store: BlobStore) -> None:
         store.read("models/b/x.bin")
 
 
+@pytest.mark.parametrize("size", [0, 1, PART, 2 * PART + 1])
+def test_any_size_comes_back(store: BlobStore, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    with store.create("models/a/x.bin") as file:
+        for first in range(0, size, 3_000_000):
+            assert file.write(data[first : first + 3_000_000]) > 0
+    store.write("models/a/y.bin", data)
+    assert sha256_of(store, "models/a/x.bin") == hashlib.sha256(data).hexdigest()
+    assert store.read("models/a/y.bin", hashlib.sha256(data).hexdigest()) == data
+    with store.local_path("models/a/y.bin") as path:
+        assert path.read_bytes() == data and path.stat().st_size == size
+    with store.open("models/a/x.bin") as file:
+        assert file.seek(size // 2) == size // 2 and file.read(10) == data[size // 2 :][:10]
+        assert file.seek(-min(size, 5), io.SEEK_END) == max(size - 5, 0) and file.read() == data[-5:]
+        assert file.read(1) == b""
+
+
+@pytest.mark.parametrize("size", [10, PART + 10])
+def test_a_blob_is_written_once(store: BlobStore, size: int) -> None:
+    store.write("models/a/x.bin", bytes(size))
+    store.write("models/a/x.bin", bytes(size))  # the same bytes change nothing: a request may be repeated
+    with pytest.raises(StoreError, match="other contents"):
+        store.write("models/a/x.bin", bytes(size - 1) + b"1")
+    assert store.read("models/a/x.bin") == bytes(size) and list(store.list("models")) == ["models/a/x.bin"]
+    if isinstance(store, S3Store):
+        assert list(store.unfinished("models")) == []
+
+
 def test_a_write_that_fails_leaves_nothing(store: BlobStore) -> None:
     def half() -> None:
         with store.create("models/a/x.bin") as file:
-            file.write(b"half")
+            file.write(bytes(PART + 1))  # so that some of it has gone to a server already
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -85,6 +119,8 @@ def test_a_write_that_fails_leaves_nothing(store: BlobStore) -> None:
     assert list(store.list("models")) == []
     if isinstance(store, FileStore):
         assert [path for path in store.root.rglob("*") if path.is_file()] == []
+    if isinstance(store, S3Store):
+        assert list(store.unfinished("models")) == []
 
 
 def test_tidying_a_folder_leaves_writers_of_what_stays_alone(store: BlobStore) -> None:
@@ -127,6 +163,17 @@ def test_no_other_name_reaches_the_store(store: BlobStore, key: str) -> None:
         layout.model_folder(key)
 
 
+def test_a_file_system_without_links_keeps_blobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    store = FileStore(f"file://{tmp_path}")
+    store.write("models/a/x.bin", b"data")
+    assert store.read("models/a/x.bin") == b"data"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x.bin"]
+
+
 def test_an_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(RequestError, match=r"file://, s3://"):
         open_store("ftp://host/x")
@@ -167,7 +214,7 @@ def test_a_flipped_byte_anywhere_is_refused(store: BlobStore, name: str) -> None
     for position in {0, len(good) // 2, len(good) - 1}:
         bad = bytearray(good)
         bad[position] ^= 1
-        store.write(f"{folder}/{name}", bytes(bad))
+        replace(store, f"{folder}/{name}", bytes(bad))
         with pytest.raises(CorruptError):
             load_bundle(store, folder, manifest_hash)
 
@@ -180,7 +227,7 @@ class Bomb:
 def test_a_planted_pickle_never_runs(store: BlobStore) -> None:
     folder, manifest_hash = saved_bundle(store)
     planted = pickle.dumps(Bomb())
-    store.write(f"{folder}/weights.safetensors", planted)
+    replace(store, f"{folder}/weights.safetensors", planted)
     with pytest.raises(CorruptError):
         load_bundle(store, folder, manifest_hash)
     with pytest.raises(CorruptError):  # not even where nobody checks a hash
@@ -242,6 +289,6 @@ def test_a_cohort_comes_back_with_its_empty_records(store: BlobStore) -> None:
     moved = {"blob": f"{blob}2", "sha256": sha256_of(store, f"{blob}2"), "first_record": 1028}
     weighed = part.model_copy(update=moved)
     assert effective_records(store, manifest.model_copy(update={"parts": (part, weighed)})) == 4 + 2.5
-    store.write(blob, data[:-1] + bytes([data[-1] ^ 1]))
+    replace(store, blob, data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(CorruptError):
         list(iter_blocks(store, manifest))

@@ -124,6 +124,7 @@ def test_a_flipped_byte_in_a_stored_bundle_fails_the_job(shared_stand: Stand) ->
     (blob,) = (name for name in stand.blobs(f"models/{model_id}") if name.endswith("weights.safetensors"))
     weights = bytearray(stand.store.read(blob))
     weights[-1] ^= 1
+    stand.store.delete(blob)
     stand.store.write(blob, bytes(weights))
     job = stand.wait(stand.generate(model_id))
     assert job.state == "failed"
