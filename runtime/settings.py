@@ -48,7 +48,14 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
     cancel_grace_seconds: float = Field(5, ge=0, description="then a cancelled job is ended by force")
-    max_attempts: int = Field(3, ge=1, description="attempts after which a job that kills its worker fails as poison")
+    stop_seconds: float = Field(
+        20,
+        ge=0,
+        description="a worker told to stop has this long to keep what it has; then jobs are given back by force",
+    )
+    max_attempts: int = Field(
+        3, ge=1, description="attempts without any progress after which a job that kills its worker fails as poison"
+    )
     checkpoint_seconds: float = Field(60, ge=0, description="least time between two checkpoints of a training")
     sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
     republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")

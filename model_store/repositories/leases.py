@@ -13,11 +13,12 @@ from model_store.clock import now
 from model_store.repositories.base import Repository
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.jobs import JobRepository
-from model_store.tables import Job, JobEvent, Outbox
+from model_store.tables import CohortPart, Job, JobEvent, Outbox
 
 POISON = {
     "type": "poison",
-    "detail": "every attempt ended with the loss of its worker; the job may need more memory than there is",
+    "detail": "attempt after attempt ended with the loss of its worker and got no further; the job may need more "
+    "memory than there is",
 }
 
 
@@ -81,9 +82,13 @@ class LeaseRepository(Repository):
             self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
         return state == "cancelling"
 
-    def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any]) -> None:
-        """Point the job at a newer checkpoint, whose blobs are already in the store."""
-        self._fenced(claim, ("running", "cancelling"), {"checkpoint": checkpoint})
+    def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any], more_attempts: int | None = None) -> None:
+        """Point the job at a newer checkpoint, whose blobs are already in the store. With `more_attempts` it got
+        further than any attempt before: so many may be lost from here."""
+        values: dict[str, Any] = {"checkpoint": checkpoint}
+        if more_attempts is not None:
+            values["max_attempts"] = Job.attempt + more_attempts
+        self._fenced(claim, ("running", "cancelling"), values)
 
     def succeed(self, claim: Claim, result: dict[str, Any], keep: list[str] | None = None) -> None:
         """The happy end. JobCancelledError if someone asked to stop first: exactly one of the two wins.
@@ -104,9 +109,14 @@ class LeaseRepository(Repository):
         self._fenced(claim, ("cancelling",), {"state": "cancelled"} | _ENDED)
         self._end(claim, "cancelled", [])
 
-    def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float) -> None:
-        """Queue the job again after a fault that is not its own, such as a database that went away."""
-        self._fenced(claim, ("running",), {"state": "queued"} | _NOBODYS)
+    def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float = 0, *, counts: bool = True) -> None:
+        """Queue the job again after a fault that is not its own, such as a database that went away. An attempt that
+        does not count, such as one whose worker was told to stop, leaves as many to come as before."""
+        values = {"state": "queued"} | _NOBODYS | ({} if counts else {"max_attempts": Job.max_attempts + 1})
+        self._fenced(claim, ("running",), values)
+        parts = update(CohortPart).where(CohortPart.job_id == claim.job_id, CohortPart.worker == claim.worker)
+        free = {"state": "pending"} | _NOBODYS
+        self.session.execute(parts.where(CohortPart.state == "running").values(**free))
         message = {"job_id": claim.job_id, "task": task, "queue": queue, "due_at": now() + wait_seconds}
         self.session.execute(insert(Outbox).values(**message))
         JobRepository(self.session).record_state(claim.job_id, "queued")
