@@ -66,6 +66,9 @@ class Settings(BaseSettings):
         20, ge=0, description="then it draws no more, unless a tenth of the time that training took is longer"
     )
 
+    schema_wait_seconds: float = Field(
+        60, ge=0, description="a worker waits this long for the migrations it needs, and then ends"
+    )
     worker_concurrency: int = Field(1, ge=1, description="jobs one worker runs at a time")
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
     device: str = Field("auto", description="auto, cpu or cuda")
