@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from ehr.errors import SchemaError
 from model_store.database import open_engine
 from model_store.schema import Schema, schema_of
+from model_store.timeouts import UNHURRIED
 
 LOCK = 7_202_611  # any number, the same in every process
 
@@ -48,7 +49,7 @@ def check(engine: Engine) -> None:
 def _run(url: str, action: Callable[[Config], None]) -> None:
     if make_url(url).get_backend_name() == "sqlite" and (path := make_url(url).database):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    engine = open_engine(url, pooled=False)
+    engine = open_engine(url, pooled=False, timeouts=UNHURRIED)
     try:
         # One transaction around everything, begun under a lock: whoever waited finds the work done.
         with engine.begin() as connection:

@@ -159,7 +159,7 @@ def _fail(run: JobRun, error: Exception) -> None:
         if again:
             leases.give_back(run.claim, *ROUTES[run.claim.kind], wait_seconds=run.runtime.settings.sweep_seconds)
         else:
-            leases.fail(run.claim, reason, detail)
+            leases.fail(run.claim, reason, detail, run.runtime.settings.retry_seconds)
 
     try:
         patiently(run.runtime.database.session_scope, write)

@@ -11,7 +11,7 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
 from model_store.repositories.base import Repository
-from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.discards import RETRY_WINDOW_SECONDS, DiscardRepository
 from model_store.repositories.jobs import JobRepository
 from model_store.tables import CohortPart, Job, JobEvent, Outbox
 
@@ -98,11 +98,11 @@ class LeaseRepository(Repository):
         self._fenced(claim, ("running",), {"state": "succeeded", "result": result, "error": None} | _ENDED)
         self._end(claim, "succeeded", keep or [])
 
-    def fail(self, claim: Claim, reason: str, detail: str) -> None:
-        """The unhappy end. A cohort keeps its finished parts for a retry."""
+    def fail(self, claim: Claim, reason: str, detail: str, retry_seconds: float = RETRY_WINDOW_SECONDS) -> None:
+        """The unhappy end. For so long a retry finds the upload, the checkpoint or the finished parts."""
         error = {"type": reason, "detail": detail}
         self._fenced(claim, ("running",), {"state": "failed", "error": error} | _ENDED)
-        self._end(claim, "failed", [], error=error)
+        self._end(claim, "failed", [], retry_seconds, error=error)
 
     def finish_cancel(self, claim: Claim) -> None:
         """The end that was asked for. Nothing of the job remains, but a cohort keeps its finished parts for a retry."""
@@ -136,20 +136,24 @@ class LeaseRepository(Repository):
             raise JobCancelledError("the job was asked to stop")
         raise LeaseLostError("another attempt has taken over this job")
 
-    def _end(self, claim: Claim, state: str, keep: list[str], **more: Any) -> None:
+    def _end(
+        self, claim: Claim, state: str, keep: list[str], retry_seconds: float = RETRY_WINDOW_SECONDS, **more: Any
+    ) -> None:
         jobs = JobRepository(self.session)
         jobs.record_state(claim.job_id, state, **more)
-        DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep)
+        DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep, retry_seconds)
 
     # --- a sweeper's side ---
 
-    def expire(self, task_of: dict[str, tuple[str, str]], limit: int = 100) -> list[Expired]:
+    def expire(
+        self, task_of: dict[str, tuple[str, str]], limit: int = 100, retry_seconds: float = RETRY_WINDOW_SECONDS
+    ) -> list[Expired]:
         """Deal with jobs whose lease has run out: queued again, failed as poison, or cancelled as was asked.
 
         `task_of` gives the (task, queue) of each kind of job.
         """
         late = select(Job.id).where(Job.state.in_(("running", "cancelling")), Job.lease_until < now()).limit(limit)
-        found = [self._expire_one(job_id, task_of) for job_id in self.session.scalars(late).all()]
+        found = [self._expire_one(job_id, task_of, retry_seconds) for job_id in self.session.scalars(late).all()]
         return [expired for expired in found if expired is not None]
 
     def release_all(self) -> None:
@@ -157,7 +161,7 @@ class LeaseRepository(Repository):
         query = update(Job).where(Job.state.in_(("running", "cancelling")))
         self.session.execute(query.values(lease_until=now() - 1))
 
-    def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]]) -> Expired | None:
+    def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]], retry_seconds: float) -> Expired | None:
         late = (Job.id == job_id, Job.lease_until < now())
         failed = {"state": "failed", "error": POISON} | _ENDED
         jobs = JobRepository(self.session)
@@ -173,7 +177,7 @@ class LeaseRepository(Repository):
             self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
             jobs.record_state(job_id, "queued")
         else:
-            DiscardRepository(self.session).add_for_job(job)
+            DiscardRepository(self.session).add_for_job(job, retry_seconds=retry_seconds)
         return Expired(job_id, job.state)
 
     def _changed(self, *conditions: Any, values: dict[str, Any]) -> bool:

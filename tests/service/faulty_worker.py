@@ -27,13 +27,15 @@ def misbehaving_ingest(run: JobRun) -> Outcome:
         while time.monotonic() < end:
             run.check()
             time.sleep(0.02)
-    elif name == "deaf":  # like a long call into a library
+    elif name == "deaf" and run.claim.attempt == 1:  # like a long call into a library
         time.sleep(float(seconds))
     elif name == "zombie" and run.claim.attempt == 1:  # goes on to write although it has lost its lease
         time.sleep(float(seconds))
         run.stop.lost.clear()
         run.stop.lease_ends_at = math.inf
-    elif name == "full":  # as if the disk had room for this many bytes more and not for a file larger than that
+    elif (
+        name == "full" and run.claim.attempt == 1
+    ):  # as if the disk had room for this many bytes more and not for a file larger than that
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(seconds), resource.RLIM_INFINITY))
         try:
             return _real_ingest(run)
