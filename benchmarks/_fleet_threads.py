@@ -1,6 +1,7 @@
 """Two worker processes on one host against one: records per second together.
 
-`python -m benchmarks._fleet_threads RECORDS` is one of the processes: it draws when it is told to, and says when it is done.
+`python -m benchmarks._fleet_threads RECORDS` is one of the processes: it draws when it is told to, and says when it is
+done.
 """
 
 import os
@@ -44,7 +45,7 @@ class Process:
 
 
 def threads(figures: Figures, quick: bool) -> None:
-    """`workers2_over_1`: the median over rounds, in which one and two take turns: other work on the machine hits both."""
+    """`workers2_over_1`: the median over rounds. One and two take turns, so other work on the machine hits both."""
     n_records = 1_024 if quick else 20_480
     one, two = [Process(1, n_records)], [Process(2, n_records) for _ in range(2)]
     try:
