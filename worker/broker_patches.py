@@ -73,4 +73,4 @@ def apply() -> None:
             log.error("something that is no message of ours was dropped from a queue", extra={"queue": queue})
 
     redis.Transport.Channel = ForgivingChannel
-    redis.Transport._deliver = deliver_ours
+    redis.Transport._deliver = deliver_ours  # type: ignore[method-assign, assignment]

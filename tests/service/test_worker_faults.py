@@ -82,8 +82,8 @@ def test_data_that_cannot_be_used_fails_without_being_quoted_and_is_kept_for_so_
     job = stand.wait(job_id)
     assert job.error is not None and job.error["type"] == "bad-data"
     assert "nonsense" not in job.error["detail"]
-    wait_until(lambda: stand.blobs("uploads") == [], 10, "removal of the upload")
-    wait_until(lambda: not stand.discards(), 10, "the end of the removal")
+    wait_until(lambda: stand.blobs("uploads") == [], 30, "removal of the upload")
+    wait_until(lambda: not stand.discards(), 30, "the end of the removal")
     with pytest.raises(ConflictError, match="upload it again"):
         retry(stand, job_id)
 
