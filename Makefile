@@ -10,7 +10,7 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
 $(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt requirements.lock
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --require-hashes --no-deps -r requirements.lock
 	$(PIP) install -c constraints.txt torch
 	@# first: a service of an older version would take the client's ehr-d3pm script with it when pip replaces it

@@ -1,7 +1,7 @@
 """Who asks, and what they may do.
 
-With no key configured the service is open, but only to requests that reach it through loopback under a loopback name:
-anything else could be another machine, or a web page in the user's browser.
+While there has never been a key the service is open, but only to requests that reach it through loopback under a
+loopback name: anything else could be another machine, or a web page in the user's browser.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -71,6 +71,10 @@ def identify(
             return _known(request, Identity(key.owner, frozenset(key.scopes), key.prefix, key.caps))
         if keys.any_active():
             raise AccessError("send an API key: 'Authorization: Bearer ehr_...'")
+        if keys.any_ever():
+            raise AccessError(
+                "every API key is revoked; the service stays closed until one is made: ehr-d3pm keys create"
+            )
     if not _came_through_loopback(request):
         raise AccessError("without API keys the service answers on loopback only; make one: ehr-d3pm keys create")
     return _known(request, Identity(OPEN_OWNER, frozenset(SCOPES), None))

@@ -56,7 +56,7 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.database = Database(settings.resolved_database_url)
+        self.database = Database(settings.resolved_database_url, timeouts=settings.database_timeouts)
         self.store: BlobStore = open_store(settings.resolved_store_url, settings.scratch_dir)
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)

@@ -140,6 +140,8 @@ def audit(session: Session, identity: Identity, action: str, target: str, **deta
 
 def checked_payload(cls: type[AnyPayload], **values: Any) -> AnyPayload:
     """A payload; what it refuses is an error of the request."""
+    if unknown := values.keys() - cls.model_fields.keys():
+        raise TypeError(f"{cls.__name__} has no {sorted(unknown)}")  # it would pass over them
     try:
         return cls(**values)
     except ValidationError as error:

@@ -138,9 +138,17 @@ class SchemaError(EhrError, reason="schema"):
     """The database's schema is not the one this version needs."""
 
 
-class LeaseLostError(EhrError, reason="lease-lost"):
-    """Another attempt has taken over; this one must write nothing more."""
+class JobInterruptedError(EhrError, reason="interrupted"):
+    """The work is not wanted any more, or not here: no fault of the job's, and nothing to record as one."""
 
 
-class JobCancelledError(EhrError, reason="cancelled"):
+class LeaseLostError(JobInterruptedError, reason="lease-lost"):
+    """Another attempt has taken over, or may have; this one must write nothing more."""
+
+
+class JobCancelledError(JobInterruptedError, reason="cancelled"):
     """Someone asked the job to stop."""
+
+
+class WorkerStoppingError(JobInterruptedError, reason="worker-stopping"):
+    """The worker is told to stop: the job goes on elsewhere."""

@@ -9,10 +9,12 @@ from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_eng
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
+from model_store.timeouts import Timeouts
+
 SQLITE_BUSY_SECONDS = 30
 
 
-def open_engine(url: str, *, pooled: bool = True) -> Engine:
+def open_engine(url: str, *, pooled: bool = True, timeouts: Timeouts | None = None) -> Engine:
     """An engine for SQLite (WAL) or Postgres. `pooled=False` opens a connection for every unit of work, which is what a
     process that forks needs: no connection may be shared between parent and child."""
     pool: type[Pool] = QueuePool if pooled else NullPool
@@ -26,7 +28,11 @@ def open_engine(url: str, *, pooled: bool = True) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(url, connect_args={"connect_timeout": 5}, **options)
+    asked = make_url(url).query  # what the address says of these holds
+    arguments = (timeouts or Timeouts()).connect_args()
+    both = " ".join([arguments.get("options", ""), str(asked.get("options", ""))]).strip()
+    arguments = {name: value for name, value in arguments.items() if name not in asked}
+    return create_engine(url, connect_args=arguments | ({"options": both} if both else {}), **options)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
@@ -44,9 +50,9 @@ def _begin_sqlite(connection: Connection) -> None:
 class Database:
     """Gives out sessions. `with database.session_scope() as session:` is one unit of work."""
 
-    def __init__(self, url: str, *, pooled: bool = True) -> None:
+    def __init__(self, url: str, *, pooled: bool = True, timeouts: Timeouts | None = None) -> None:
         self.url = url
-        self.engine = open_engine(url, pooled=pooled)
+        self.engine = open_engine(url, pooled=pooled, timeouts=timeouts)
 
     @contextmanager
     def session_scope(self) -> Iterator[Session]:

@@ -41,7 +41,7 @@ def _attempt(folder: str, attempt: int | None) -> str:
 def folders_of_job(kind: str, payload: dict[str, Any]) -> list[str]:
     """The folders a job may have written to, or whose contents are useless once it has ended."""
     if kind == "ingest":
-        return [dataset_folder(payload["dataset_id"]), *(upload_folder(f["upload_id"]) for f in payload["files"])]
+        return [dataset_folder(payload["dataset_id"])]
     if kind == "train":
         return [model_folder(payload["model_id"])]
     return []
@@ -56,6 +56,13 @@ def can_be_retried(kind: str, state: str) -> bool:
     return state in RETRIED_AFTER.get(kind, ("failed",))
 
 
-def retry_folders_of_job(kind: str, job_id: str) -> list[str]:
+def retry_folders_of_job(kind: str, job_id: str, payload: dict[str, Any]) -> list[str]:
     """The folders from which a retry would go on."""
+    if kind == "ingest":
+        return [upload_folder(file["upload_id"]) for file in payload["files"]]
     return {"train": [checkpoint_folder(job_id)], "generate": [cohort_folder(job_id)]}.get(kind, [])
+
+
+def needs_what_it_had(kind: str) -> bool:
+    """Whether a retry is impossible without those folders: other jobs begin anew."""
+    return kind == "ingest"

@@ -5,20 +5,27 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import make_url
 
 from ehr.errors import SchemaError
 from model_store.database import open_engine
+from model_store.schema import Schema, schema_of
+from model_store.timeouts import UNHURRIED
 
 LOCK = 7_202_611  # any number, the same in every process
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Upgrade to `revision`; does nothing if it is already there."""
-    _run(url, lambda config: command.upgrade(config, revision))
+    """Upgrade to `revision`; does nothing if it is already there, or if a later version has been here."""
+
+    def action(config: Config) -> None:
+        found = Schema.of(config.attributes["connection"]).revision
+        if found is None or found <= head():
+            command.upgrade(config, revision)
+
+    _run(url, action)
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -27,30 +34,22 @@ def downgrade(url: str, revision: str) -> None:
 
 
 def head() -> str:
-    """The revision this version needs."""
+    """The newest revision this version knows."""
     found = ScriptDirectory.from_config(_config()).get_current_head()
     if found is None:
         raise SchemaError("there are no migrations")
     return found
 
 
-def current(engine: Engine) -> str | None:
-    """The revision the database has."""
-    with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
-
-
 def check(engine: Engine) -> None:
-    """SchemaError unless the database has the schema this version needs."""
-    found = current(engine)
-    if found != head():
-        raise SchemaError(f"the database's schema is {found or 'empty'}, but {head()} is needed: run the migrations")
+    """SchemaError unless the database has a schema this version can work with."""
+    schema_of(engine).check(head())
 
 
 def _run(url: str, action: Callable[[Config], None]) -> None:
     if make_url(url).get_backend_name() == "sqlite" and (path := make_url(url).database):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    engine = open_engine(url, pooled=False)
+    engine = open_engine(url, pooled=False, timeouts=UNHURRIED)
     try:
         # One transaction around everything, begun under a lock: whoever waited finds the work done.
         with engine.begin() as connection:

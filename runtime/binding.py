@@ -1,12 +1,15 @@
 """Binding to an address: loopback needs nothing, any other needs API keys."""
 
 import ipaddress
+import logging
 
 from ehr.errors import AccessError
 from model_store import migrate
 from model_store.database import Database
 from model_store.repositories import KeyRepository
 from runtime.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
@@ -20,17 +23,22 @@ def is_loopback(host: str) -> bool:
 
 
 def check_binding(settings: Settings) -> bool:
-    """Whether keys are configured; AccessError if there are none and the address is not loopback."""
+    """Whether the service is closed: there is or was a key. AccessError if not and the address is not loopback."""
     database = Database(settings.resolved_database_url, pooled=False)
     try:
         migrate.check(database.engine)
         with database.read_scope() as session:
-            has_keys = KeyRepository(session).any_active()
+            keys = KeyRepository(session)
+            is_closed = keys.any_ever()
+            if is_closed and not keys.any_active():
+                log.warning(
+                    "every API key is revoked: closed to everyone until one is made with 'ehr-d3pm keys create'"
+                )
     finally:
         database.close()
-    if not has_keys and not is_loopback(settings.host):
+    if not is_closed and not is_loopback(settings.host):
         raise AccessError(
             f"refused to bind to {settings.host} without API keys: make one with 'ehr-d3pm keys create --owner NAME',"
             " or bind to 127.0.0.1"
         )
-    return has_keys
+    return is_closed

@@ -4,7 +4,7 @@ waits for a broker."""
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from celery import Celery
@@ -26,6 +26,11 @@ class WorkerFacts:
     host: str
     slots: int
     cores: int
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "WorkerFacts":
+        """As a worker has announced itself; one of a later version may tell more."""
+        return cls(**{each.name: facts[each.name] for each in fields(cls)})
 
 
 class BrokerError(EhrError):
@@ -69,7 +74,7 @@ class Broker:
             client = connection.default_channel.client
             keys = list(client.scan_iter(f"{PRESENCE_KEY}*", count=1000))
             found = client.mget(keys) if keys else []
-        return [WorkerFacts(**json.loads(facts)) for facts in found if facts is not None]
+        return [WorkerFacts.of(json.loads(facts)) for facts in found if facts is not None]
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:

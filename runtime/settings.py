@@ -12,6 +12,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from model_store.timeouts import Timeouts
+
 MIB, GIB = 1 << 20, 1 << 30
 LONGEST_SOCKET_PATH = 100  # the kernel allows 107 characters; some clients add to it
 
@@ -23,6 +25,13 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(Path("ehr-d3pm-data"), description="folder of the embedded database, broker and store")
     database_url: str = Field("", description="SQLAlchemy URL; empty: SQLite in DATA_DIR")
+    database_connect_seconds: int = Field(5, ge=1, description="Postgres: longest wait for a connection")
+    database_statement_seconds: float = Field(
+        60, ge=0, description="Postgres: longest statement, and longest idle transaction; 0: what the server has set"
+    )
+    database_silence_seconds: int = Field(
+        15, ge=3, description="Postgres: a connection over which nothing arrives for this long is given up"
+    )
     redis_url: str = Field("", description="Redis or Valkey URL; empty: the embedded Valkey's socket")
     store_url: str = Field("", description="file:///folder or s3://bucket/prefix; empty: DATA_DIR/store")
 
@@ -48,7 +57,19 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
     cancel_grace_seconds: float = Field(5, ge=0, description="then a cancelled job is ended by force")
-    max_attempts: int = Field(3, ge=1, description="attempts after which a job that kills its worker fails as poison")
+    stop_seconds: float = Field(
+        20,
+        ge=0,
+        description="a worker told to stop has this long to keep what it has; then jobs are given back by force",
+    )
+    max_attempts: int = Field(
+        3, ge=1, description="attempts without any progress after which a job that kills its worker fails as poison"
+    )
+    retry_seconds: float = Field(
+        7 * 86_400,
+        ge=0,
+        description="how long the upload, the checkpoint or the parts of a failed job are kept for a retry",
+    )
     checkpoint_seconds: float = Field(60, ge=0, description="least time between two checkpoints of a training")
     sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
     republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")
@@ -59,7 +80,13 @@ class Settings(BaseSettings):
         20, ge=0, description="then it draws no more, unless a tenth of the time that training took is longer"
     )
 
+    schema_wait_seconds: float = Field(
+        60, ge=0, description="a worker waits this long for the migrations it needs, and then ends"
+    )
     worker_concurrency: int = Field(1, ge=1, description="jobs one worker runs at a time")
+    worker_threads: int = Field(
+        0, ge=0, description="threads of each job; 0: the cores there are, divided by WORKER_CONCURRENCY"
+    )
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
     device: str = Field("auto", description="auto, cpu or cuda")
 
@@ -85,6 +112,10 @@ class Settings(BaseSettings):
             if self.database_url.startswith(scheme):
                 return "postgresql+psycopg://" + self.database_url.removeprefix(scheme)
         return self.database_url
+
+    @property
+    def database_timeouts(self) -> Timeouts:
+        return Timeouts(self.database_connect_seconds, self.database_statement_seconds, self.database_silence_seconds)
 
     @property
     def resolved_redis_url(self) -> str:

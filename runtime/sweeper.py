@@ -58,7 +58,7 @@ class Sweeper:
 
     def expire_leases(self) -> None:
         with self.database.session_scope() as session:
-            expired = LeaseRepository(session).expire(self.routes)
+            expired = LeaseRepository(session).expire(self.routes, retry_seconds=self.settings.retry_seconds)
         for job in expired:
             log.warning("lease expired", extra={"job_id": job.job_id, "state": job.state})
 

@@ -1,7 +1,21 @@
-"""One change to Kombu's Redis transport, without which a worker goes deaf when the broker is lost in mid-job."""
+"""Changes to Kombu's Redis transport, without which a worker goes deaf when the broker is lost in mid-job, and ends
+when something that is no message lies in its queue."""
+
+import base64
+import json
+import logging
+from queue import Empty
+from typing import Any
 
 from kombu.transport import redis, virtual
 from redis.exceptions import RedisError
+
+from ehr.errors import EhrError
+from model_store.ids import JOB, checked_id
+from worker.contract import HELP_TASK, TASKS
+
+log = logging.getLogger(__name__)
+KNOWN_TASKS = frozenset({HELP_TASK, *TASKS.values()})
 
 
 class ForgivingQoS(redis.QoS):
@@ -20,5 +34,43 @@ class ForgivingQoS(redis.QoS):
             raise
 
 
+class ForgivingChannel(redis.Channel):
+    """What is not even JSON is dropped. It has left the queue by then, and nothing of it may be logged."""
+
+    QoS = ForgivingQoS
+
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]
+        except ValueError:
+            log.error("something that is no message was dropped from a queue")
+            raise Empty from None
+
+
+def is_ours(message: Any) -> bool:
+    """Whether it is a message as the broker client of this service writes them. A job whose message is dropped loses
+    nothing: its row stays in the outbox."""
+    try:
+        properties, headers = message["properties"], message["headers"]
+        body = message["body"]
+        if properties.get("body_encoding") == "base64":
+            body = base64.b64decode(body)
+        (job_id,), _, _ = json.loads(body)
+        checked_id(job_id, JOB)
+        described = isinstance(headers["id"], str) and isinstance(properties["delivery_info"], dict)
+        return described and isinstance(properties["delivery_tag"], str) and headers["task"] in KNOWN_TASKS
+    except (ValueError, TypeError, LookupError, AttributeError, EhrError):
+        return False
+
+
 def apply() -> None:
-    redis.Channel.QoS = ForgivingQoS
+    deliver = redis.Transport._deliver
+
+    def deliver_ours(transport: redis.Transport, message: Any, queue: str) -> None:
+        if is_ours(message):
+            deliver(transport, message, queue)  # type: ignore[no-untyped-call]
+        else:
+            log.error("something that is no message of ours was dropped from a queue", extra={"queue": queue})
+
+    redis.Transport.Channel = ForgivingChannel
+    redis.Transport._deliver = deliver_ours  # type: ignore[method-assign, assignment]

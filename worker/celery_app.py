@@ -13,6 +13,7 @@ from runtime.settings import get_settings
 from worker import broker_patches
 from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent
+from worker.stopping import stopping
 from worker.sweep import SweeperProcess
 
 settings = get_settings()
@@ -41,9 +42,10 @@ SWEEPER_CHECK_SECONDS = 5
 def _register(kind: str, name: str) -> None:
     @celery_app.task(name=name)
     def task(job_id: str) -> None:
-        from worker.tasks import run
+        with stopping.heeded():
+            from worker.tasks import run
 
-        run(kind, job_id)
+            run(kind, job_id)
 
 
 for _kind, _name in TASKS.items():
@@ -53,15 +55,21 @@ for _kind, _name in TASKS.items():
 @celery_app.task(name=HELP_TASK)
 def generate_parts(job_id: str) -> None:
     """Take parts of someone else's running generate job."""
-    from worker.tasks import help_generate
+    with stopping.heeded():
+        from worker.tasks import help_generate
 
-    help_generate(job_id)
+        help_generate(job_id)
 
 
 @signals.worker_process_init.connect
 def _child_started(**_: Any) -> None:
     # A child in the middle of a job must not outlive a killed parent: it would keep the lease of a worker that is gone.
     die_with_parent(signal.SIGKILL, os.getppid())
+
+
+@signals.worker_shutting_down.connect
+def _told_to_stop(**_: Any) -> None:
+    stopping.tell_all()
 
 
 _sweeper = SweeperProcess()

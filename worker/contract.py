@@ -47,7 +47,11 @@ Name = Field(min_length=1, max_length=200)
 
 
 class Payload(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    """What a later version adds to a payload has a default and is passed over here: while versions are exchanged, an
+    API of one stands beside workers of the other. What a cohort must satisfy is not passed over: `AskedCondition`,
+    `AskedTarget` and the settings of generators refuse what they do not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
     def stored(self) -> dict[str, Any]:
         """As plain JSON for the job's row."""

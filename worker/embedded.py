@@ -27,7 +27,7 @@ from worker.processes import die_with_parent
 
 log = logging.getLogger(__name__)
 START_SECONDS = 20.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 5.0  # beyond what a worker is given to hand its jobs over
 LOOK_SECONDS = 0.3
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
@@ -40,6 +40,7 @@ class Child:
     command: Sequence[str]
     environment: Mapping[str, str] | None = None
     log_file: Path | None = None
+    stop_seconds: float = STOP_SECONDS
     process: subprocess.Popen[bytes] | None = None
     pause: float = FIRST_PAUSE_SECONDS
     started_at: float = 0.0
@@ -83,7 +84,7 @@ class Child:
         if self.is_up():
             self.process.terminate()
             try:
-                self.process.wait(STOP_SECONDS)
+                self.process.wait(self.stop_seconds)
             except subprocess.TimeoutExpired:
                 log.info("a process is ended by force", extra={"child": self.name})
         with suppress(ProcessLookupError):
@@ -178,7 +179,8 @@ class Supervisor:
             self._keep(start_valkey(folder / "valkey", settings.embedded_socket))
         environment = self.environment()
         logs = folder / "worker.log"
-        self._keep(Child("worker", [sys.executable, "-m", "worker"], environment, logs))
+        patience = settings.stop_seconds + STOP_SECONDS
+        self._keep(Child("worker", [sys.executable, "-m", "worker"], environment, logs, patience))
         if self.api_command is not None:
             self._keep(Child("api", self.api_command, environment))
 

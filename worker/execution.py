@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from ehr.errors import EhrError, JobCancelledError, LeaseLostError
-from model_store.repositories import Claim, LeaseRepository
+from ehr.errors import EhrError, JobCancelledError, LeaseLostError, WorkerStoppingError
+from model_store.repositories import Claim, LeaseRepository, OutboxRepository
 from model_store.tables import Job
 from runtime.logs import place_of
 from runtime.sweeper import carry_out_discards
@@ -26,6 +26,7 @@ from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, Heartbeat, StopSignal
 from worker.progress import JobProgress
 from worker.runtime import Runtime
+from worker.stopping import stopping
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -82,6 +83,9 @@ def patiently(scope: Callable[[], AbstractContextManager[Session]], work: Callab
 
 def execute(runtime: Runtime, job_id: str, task: Callable[[JobRun], Outcome]) -> None:
     """Claim a job and carry it to an end. Does nothing if there is nothing to claim."""
+    if stopping.is_set():  # the message was on its way when the worker was told to stop
+        patiently(runtime.database.session_scope, lambda session: OutboxRepository(session).hurry(job_id))
+        return
     lease_seconds = runtime.settings.lease_seconds
     claim = patiently(
         runtime.database.session_scope,
@@ -104,20 +108,23 @@ def _beat(run: JobRun) -> bool:
 
 
 def _end_by_force(run: JobRun) -> None:
-    if run.stop.lost.is_set():
+    if run.stop.is_lost:
         _give_way(run)
-    else:
+    elif run.stop.cancelled.is_set():
         finish_cancel(run)  # a sweeper removes the files once this process can no longer write any
+    else:
+        _hand_over(run)
 
 
 def _run_to_end(run: JobRun, task: Callable[[JobRun], Outcome]) -> None:
     try:
         outcome = task(run)
-        run.check()
         patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})
     except JobCancelledError:
         finish_cancel(run)
+    except WorkerStoppingError:
+        _hand_over(run)
     except LeaseLostError:
         _give_way(run)
     except Exception as error:
@@ -152,7 +159,7 @@ def _fail(run: JobRun, error: Exception) -> None:
         if again:
             leases.give_back(run.claim, *ROUTES[run.claim.kind], wait_seconds=run.runtime.settings.sweep_seconds)
         else:
-            leases.fail(run.claim, reason, detail)
+            leases.fail(run.claim, reason, detail, run.runtime.settings.retry_seconds)
 
     try:
         patiently(run.runtime.database.session_scope, write)
@@ -162,15 +169,49 @@ def _fail(run: JobRun, error: Exception) -> None:
         _give_way(run)
 
 
-def _give_way(run: JobRun) -> None:
-    """Another attempt has the job: remove what this one wrote, unless it was this one that finished.
+def _hand_over(run: JobRun) -> None:
+    """The worker is told to stop: whoever is free goes on with the job, from what this attempt has kept of it."""
+    try:
+        _give_back_uncounted(run)
+        log.info("job handed over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
+    except JobCancelledError:
+        finish_cancel(run)
+    except LeaseLostError:
+        _give_way(run)
 
-    The latter happens when the connection broke after the commit and before its confirmation.
+
+def _give_back_uncounted(run: JobRun) -> None:
+    """Queue the job again as if this attempt had not been; nothing of it remains but checkpoint and parts."""
+    task, queue = ROUTES[run.claim.kind]
+    scope = run.runtime.database.session_scope
+    patiently(scope, lambda session: LeaseRepository(session).give_back(run.claim, task, queue, counts=False))
+    _remove_own(run)
+
+
+def _give_way(run: JobRun) -> None:
+    """The lease has run out: remove what this attempt wrote, unless it was this one that finished, and queue the job
+    again if nobody has it.
+
+    This one has finished when the connection broke after the commit and before its confirmation. Nobody has the job
+    when the database was away for longer than the lease, which is not the job's fault.
     """
+    try:
+        _give_back_uncounted(run)
+        log.warning("job given back after its lease", extra={"job_id": run.claim.job_id})
+        return
+    except JobCancelledError:
+        finish_cancel(run)
+        return
+    except LeaseLostError:
+        pass
     job = patiently(run.runtime.database.read_scope, lambda session: session.get(Job, run.claim.job_id))
     if job is not None and job.state == "succeeded" and job.attempt == run.claim.attempt:
         return
     log.warning("job was taken over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
+    _remove_own(run)
+
+
+def _remove_own(run: JobRun) -> None:
     for folder in run.own_folders:
         run.runtime.store.delete_folder(folder)
 

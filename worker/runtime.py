@@ -33,7 +33,7 @@ def open_runtime(settings: Settings) -> Runtime:
     """Connections are made on first use."""
     return Runtime(
         settings,
-        Database(settings.resolved_database_url),
+        Database(settings.resolved_database_url, timeouts=settings.database_timeouts),
         open_store(settings.resolved_store_url, settings.scratch_dir),
         Broker(settings.resolved_redis_url),
     )

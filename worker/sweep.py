@@ -20,6 +20,7 @@ from runtime.sweeper import Sweeper
 from worker.contract import QUEUES, ROUTES
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
+from worker.threads import available_cores
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +63,7 @@ def worker_facts(settings: Settings) -> WorkerFacts:
     """Of the worker this sweeper belongs to; estimates of how long a cohort takes count the workers."""
     host = socket.gethostname()[:60]
     slots = settings.worker_concurrency if QUEUES["generate"] in settings.worker_queues.split(",") else 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return WorkerFacts(f"{host}:{os.getppid()}", host, slots, cores)
+    return WorkerFacts(f"{host}:{os.getppid()}", host, slots, available_cores())
 
 
 if __name__ == "__main__":

@@ -87,7 +87,10 @@ def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
     with _session() as session:
         key = KeyRepository(session).revoke(key_id)
         AuditRepository(session).record(key.owner, "revoke key", key_id, key.prefix)
+        is_last = not KeyRepository(session).any_active()
     say(f"{key_id} revoked")
+    if is_last:
+        say("It was the last one: the service stays closed to everyone until 'ehr-d3pm keys create' makes another.")
 
 
 @cli.command()

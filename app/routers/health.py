@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.access import Admin, Services_
@@ -11,9 +12,11 @@ from app.problems import ReadinessError, problem_of
 from app.services import Services
 from ehr.errors import EhrError
 from model_store import migrate
+from model_store.database import Database
 from model_store.repositories import KeyRepository
 
 router = APIRouter(tags=["service"])
+NEEDED = frozenset({"database", "schema"})
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -25,17 +28,22 @@ async def get_health() -> dict[str, str]:
 
 @router.get("/readyz", response_class=JSONResponse)
 def get_readiness(services: Services_) -> Response:
-    """Tell whether the database, its schema, the broker and the store answer."""
+    """Tell whether requests can be served, and how each part is: the database, its schema, the broker and the store.
+
+    Without the database nothing works: `503`. Without the broker submissions are accepted and wait.
+    """
     checks: dict[str, Callable[[], None]] = {
-        "database": lambda: migrate.check(services.database.engine),
+        "database": lambda: _ask(services.database),
+        "schema": lambda: migrate.check(services.database.engine),
         "broker": services.broker.check,
         "store": services.store.check,
     }
     found = {name: _outcome(check) for name, check in checks.items()}
-    if all(outcome == "ok" for outcome in found.values()):
-        return JSONResponse({"status": "ready", "checks": found, "open": _is_open(services)})
-    failed = ", ".join(name for name, outcome in found.items() if outcome != "ok")
-    return problem_of(ReadinessError(f"does not answer as it should: {failed}"), checks=found)
+    impaired = [name for name, outcome in found.items() if outcome != "ok"]
+    if NEEDED.isdisjoint(impaired):
+        told = {"status": "ready", "checks": found, "impaired": impaired, "open": _is_open(services)}
+        return JSONResponse(told)
+    return problem_of(ReadinessError(f"does not answer as it should: {', '.join(impaired)}"), checks=found)
 
 
 @router.get(
@@ -58,6 +66,11 @@ def _outcome(check: Callable[[], None]) -> str:
     return "ok"
 
 
+def _ask(database: Database) -> None:
+    with database.read_scope() as session:
+        session.execute(select(1))
+
+
 def _is_open(services: Services) -> bool:
     with services.database.read_scope() as session:
-        return not KeyRepository(session).any_active()
+        return not KeyRepository(session).any_ever()

@@ -4,6 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ehr.generators.bounds import LARGEST_BATCH, MOST_CALLS, MOST_EPOCHS, MOST_LAYERS, WIDEST
 from ehr.generators.config import Config
 from ehr.generators.spec import GeneratorSpec
 
@@ -12,10 +13,10 @@ class LinformerConfig(Config):
     """The paper's denoiser; the defaults are its MIMIC size."""
 
     kind: Literal["linformer"] = "linformer"
-    width: int = Field(256, ge=2, description="hidden dimension D")
-    layers: int = Field(5, ge=1, description="transformer blocks L")
-    heads: int = Field(8, ge=1)
-    projection: int = Field(128, ge=1, description="Linformer's k")
+    width: int = Field(256, ge=2, le=WIDEST, description="hidden dimension D")
+    layers: int = Field(5, ge=1, le=MOST_LAYERS, description="transformer blocks L")
+    heads: int = Field(8, ge=1, le=256)
+    projection: int = Field(128, ge=1, le=WIDEST, description="Linformer's k")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -28,9 +29,11 @@ class SparseConfig(Config):
     """Our denoiser, whose cost follows the codes a record has."""
 
     kind: Literal["sparse"] = "sparse"
-    width: int = Field(512, ge=2, multiple_of=2)
-    blocks: int = Field(3, ge=0)
-    common_codes: int = Field(256, ge=1, description="how many of the most common codes report their known absence")
+    width: int = Field(512, ge=2, le=WIDEST, multiple_of=2)
+    blocks: int = Field(3, ge=0, le=MOST_LAYERS)
+    common_codes: int = Field(
+        256, ge=1, le=100_000, description="how many of the most common codes report their known absence"
+    )
     pairwise: bool = Field(True, description="the N x N skip from present codes to logits")
     size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
     dropout: float = Field(0.15, ge=0, lt=1)
@@ -40,23 +43,30 @@ class SparseConfig(Config):
 class TrainingConfig(Config):
     """How weights are found."""
 
-    epochs: int = Field(40, ge=1)
+    epochs: int = Field(40, ge=1, le=MOST_EPOCHS)
     batch_size: int | None = Field(
-        None, ge=1, description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps"
+        None,
+        ge=1,
+        le=LARGEST_BATCH,
+        description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
     )
-    learning_rate: float = Field(2e-3, gt=0)
+    learning_rate: float = Field(2e-3, gt=0, le=1)
     schedule: Literal["cosine", "exponential"] = "cosine"
-    warmup_steps: int = Field(200, ge=0, description="steps of linear warm-up before the cosine")
+    warmup_steps: int = Field(200, ge=0, le=1_000_000, description="steps of linear warm-up before the cosine")
     decay_per_epoch: float = Field(0.99, gt=0, le=1, description="ExponentialLR's gamma")
     settle_share: float = Field(
         0.08, ge=0, lt=1, description="last part of the epochs, without dropout and at a low rate; see decisions/0012"
     )
-    weight_decay: float = Field(0.2, ge=0)
-    pairwise_decay: float = Field(3.0, ge=0, description="weight decay of the N x N skip, most of the parameters")
+    weight_decay: float = Field(0.2, ge=0, le=100)
+    pairwise_decay: float = Field(
+        3.0, ge=0, le=1000, description="weight decay of the N x N skip, most of the parameters"
+    )
     second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
-    gradient_clip: float | None = Field(10.0, gt=0, description="largest gradient norm; None for no clipping")
+    gradient_clip: float | None = Field(10.0, gt=0, le=1e6, description="largest gradient norm; None for no clipping")
     ema_decay: float = Field(0.999, ge=0, lt=1)
-    auxiliary_weight: float = Field(0.0, ge=0, description="weight of the cross-entropy on x_0 beside the ELBO")
+    auxiliary_weight: float = Field(
+        0.0, ge=0, le=1000, description="weight of the cross-entropy on x_0 beside the ELBO"
+    )
     context_share: float = Field(
         0.1,
         ge=0,
@@ -71,18 +81,22 @@ class TrainingConfig(Config):
     time_sampling: Literal["importance", "power"] = Field(
         "power", description="how t is drawn: p(t) proportional to t^-1/2, or by the size of its loss so far"
     )
-    patience: int | None = Field(9, ge=1, description="epochs without a better held-out ELBO before stopping")
-    evaluate_every: int = Field(3, ge=1, description="epochs between held-out evaluations")
-    holdout_draws: int = Field(2, ge=1, description="times drawn for each held-out record in an evaluation")
-    holdout_records: int = Field(10_000, ge=1, description="held-out records used for early stopping")
-    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints besides every epoch's end")
+    patience: int | None = Field(
+        9, ge=1, le=MOST_EPOCHS, description="epochs without a better held-out ELBO before stopping"
+    )
+    evaluate_every: int = Field(3, ge=1, le=MOST_EPOCHS, description="epochs between held-out evaluations")
+    holdout_draws: int = Field(2, ge=1, le=1000, description="times drawn for each held-out record in an evaluation")
+    holdout_records: int = Field(10_000, ge=1, le=10_000_000, description="held-out records used for early stopping")
+    checkpoint_every: int | None = Field(
+        None, ge=1, le=10_000_000, description="steps between checkpoints besides every epoch's end"
+    )
 
 
 class D3PMConfig(Config):
     """A whole model: its noise, its network and its training."""
 
     noise: Literal["uniform", "marginal", "absorbing"] = "absorbing"
-    timesteps: int = Field(1000, ge=1, description="T")
+    timesteps: int = Field(1000, ge=1, le=MOST_CALLS, description="T")
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
 

@@ -53,8 +53,13 @@ class KeyRepository(Repository):
             raise AccessError("the API key is unknown or revoked", row.owner, row.prefix)
         return row
 
+    def any_ever(self) -> bool:
+        """Whether there has ever been a key. Without one the service is open and binds to loopback only; once there was
+        one it stays closed, also when the last has been revoked."""
+        return self.session.scalar(select(ApiKey.id).limit(1)) is not None
+
     def any_active(self) -> bool:
-        """Whether keys are configured at all; with none the service is open and binds to loopback only."""
+        """Whether there is a key that opens anything."""
         return self.session.scalar(select(ApiKey.id).where(ApiKey.revoked_at.is_(None)).limit(1)) is not None
 
     def change_caps(self, key_id: str, caps: Mapping[str, int] | None) -> ApiKey:

@@ -101,9 +101,13 @@ class CohortRepository(OwnedRepository[Cohort]):
         self._fenced(claim, {"lease_until": now() + lease_seconds})
         return self.session.scalar(select(Job.state).where(Job.id == claim.job_id)) != "running"
 
-    def finish_part(self, claim: PartClaim, blob: str, sha256: str, size: int) -> None:
-        """The part is in the store under `blob`."""
+    def finish_part(self, claim: PartClaim, blob: str, sha256: str, size: int, more_attempts: int) -> None:
+        """The part is in the store under `blob`: the job got further, and so many attempts may be lost from here."""
         self._fenced(claim, {"state": "done", "blob": blob, "sha256": sha256, "bytes": size, "lease_until": None})
+        most = Job.attempt + more_attempts
+        self.session.execute(
+            update(Job).where(Job.id == claim.job_id, Job.max_attempts < most).values(max_attempts=most)
+        )
 
     def free_part(self, claim: PartClaim) -> None:
         """Let others make the part."""

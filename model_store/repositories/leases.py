@@ -11,13 +11,14 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
 from model_store.repositories.base import Repository
-from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.discards import RETRY_WINDOW_SECONDS, DiscardRepository
 from model_store.repositories.jobs import JobRepository
-from model_store.tables import Job, JobEvent, Outbox
+from model_store.tables import CohortPart, Job, JobEvent, Outbox
 
 POISON = {
     "type": "poison",
-    "detail": "every attempt ended with the loss of its worker; the job may need more memory than there is",
+    "detail": "attempt after attempt ended with the loss of its worker and got no further; the job may need more "
+    "memory than there is",
 }
 
 
@@ -81,9 +82,13 @@ class LeaseRepository(Repository):
             self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
         return state == "cancelling"
 
-    def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any]) -> None:
-        """Point the job at a newer checkpoint, whose blobs are already in the store."""
-        self._fenced(claim, ("running", "cancelling"), {"checkpoint": checkpoint})
+    def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any], more_attempts: int | None = None) -> None:
+        """Point the job at a newer checkpoint, whose blobs are already in the store. With `more_attempts` it got
+        further than any attempt before: so many may be lost from here."""
+        values: dict[str, Any] = {"checkpoint": checkpoint}
+        if more_attempts is not None:
+            values["max_attempts"] = Job.attempt + more_attempts
+        self._fenced(claim, ("running", "cancelling"), values)
 
     def succeed(self, claim: Claim, result: dict[str, Any], keep: list[str] | None = None) -> None:
         """The happy end. JobCancelledError if someone asked to stop first: exactly one of the two wins.
@@ -93,20 +98,25 @@ class LeaseRepository(Repository):
         self._fenced(claim, ("running",), {"state": "succeeded", "result": result, "error": None} | _ENDED)
         self._end(claim, "succeeded", keep or [])
 
-    def fail(self, claim: Claim, reason: str, detail: str) -> None:
-        """The unhappy end. A cohort keeps its finished parts for a retry."""
+    def fail(self, claim: Claim, reason: str, detail: str, retry_seconds: float = RETRY_WINDOW_SECONDS) -> None:
+        """The unhappy end. For so long a retry finds the upload, the checkpoint or the finished parts."""
         error = {"type": reason, "detail": detail}
         self._fenced(claim, ("running",), {"state": "failed", "error": error} | _ENDED)
-        self._end(claim, "failed", [], error=error)
+        self._end(claim, "failed", [], retry_seconds, error=error)
 
     def finish_cancel(self, claim: Claim) -> None:
         """The end that was asked for. Nothing of the job remains, but a cohort keeps its finished parts for a retry."""
         self._fenced(claim, ("cancelling",), {"state": "cancelled"} | _ENDED)
         self._end(claim, "cancelled", [])
 
-    def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float) -> None:
-        """Queue the job again after a fault that is not its own, such as a database that went away."""
-        self._fenced(claim, ("running",), {"state": "queued"} | _NOBODYS)
+    def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float = 0, *, counts: bool = True) -> None:
+        """Queue the job again after a fault that is not its own, such as a database that went away. An attempt that
+        does not count, such as one whose worker was told to stop, leaves as many to come as before."""
+        values = {"state": "queued"} | _NOBODYS | ({} if counts else {"max_attempts": Job.max_attempts + 1})
+        self._fenced(claim, ("running",), values)
+        parts = update(CohortPart).where(CohortPart.job_id == claim.job_id, CohortPart.worker == claim.worker)
+        free = {"state": "pending"} | _NOBODYS
+        self.session.execute(parts.where(CohortPart.state == "running").values(**free))
         message = {"job_id": claim.job_id, "task": task, "queue": queue, "due_at": now() + wait_seconds}
         self.session.execute(insert(Outbox).values(**message))
         JobRepository(self.session).record_state(claim.job_id, "queued")
@@ -126,20 +136,24 @@ class LeaseRepository(Repository):
             raise JobCancelledError("the job was asked to stop")
         raise LeaseLostError("another attempt has taken over this job")
 
-    def _end(self, claim: Claim, state: str, keep: list[str], **more: Any) -> None:
+    def _end(
+        self, claim: Claim, state: str, keep: list[str], retry_seconds: float = RETRY_WINDOW_SECONDS, **more: Any
+    ) -> None:
         jobs = JobRepository(self.session)
         jobs.record_state(claim.job_id, state, **more)
-        DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep)
+        DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep, retry_seconds)
 
     # --- a sweeper's side ---
 
-    def expire(self, task_of: dict[str, tuple[str, str]], limit: int = 100) -> list[Expired]:
+    def expire(
+        self, task_of: dict[str, tuple[str, str]], limit: int = 100, retry_seconds: float = RETRY_WINDOW_SECONDS
+    ) -> list[Expired]:
         """Deal with jobs whose lease has run out: queued again, failed as poison, or cancelled as was asked.
 
         `task_of` gives the (task, queue) of each kind of job.
         """
         late = select(Job.id).where(Job.state.in_(("running", "cancelling")), Job.lease_until < now()).limit(limit)
-        found = [self._expire_one(job_id, task_of) for job_id in self.session.scalars(late).all()]
+        found = [self._expire_one(job_id, task_of, retry_seconds) for job_id in self.session.scalars(late).all()]
         return [expired for expired in found if expired is not None]
 
     def release_all(self) -> None:
@@ -147,7 +161,7 @@ class LeaseRepository(Repository):
         query = update(Job).where(Job.state.in_(("running", "cancelling")))
         self.session.execute(query.values(lease_until=now() - 1))
 
-    def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]]) -> Expired | None:
+    def _expire_one(self, job_id: str, task_of: dict[str, tuple[str, str]], retry_seconds: float) -> Expired | None:
         late = (Job.id == job_id, Job.lease_until < now())
         failed = {"state": "failed", "error": POISON} | _ENDED
         jobs = JobRepository(self.session)
@@ -163,7 +177,7 @@ class LeaseRepository(Repository):
             self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
             jobs.record_state(job_id, "queued")
         else:
-            DiscardRepository(self.session).add_for_job(job)
+            DiscardRepository(self.session).add_for_job(job, retry_seconds=retry_seconds)
         return Expired(job_id, job.state)
 
     def _changed(self, *conditions: Any, values: dict[str, Any]) -> bool:

@@ -46,6 +46,10 @@ class OutboxRepository(Repository):
         query = update(Outbox).where(Outbox.job_id.in_([message.job_id for message in messages]))
         self.session.execute(query.values(due_at=now() + wait_seconds))
 
+    def hurry(self, job_id: str) -> None:
+        """Whoever got the message could not take the job: it is due again at once."""
+        self.session.execute(update(Outbox).where(Outbox.job_id == job_id).values(due_at=now()))
+
     def waiting(self) -> int:
         """How many jobs wait for a worker."""
         return self.session.scalars(select(func.count()).select_from(Outbox)).one()

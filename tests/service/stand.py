@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sqlalchemy import select
 
 from model_store import layout, migrate
 from model_store.blobs import S3Store, open_store
 from model_store.database import Database
 from model_store.ids import DATASET, MODEL, UPLOAD, new_id
 from model_store.repositories import TERMINAL_STATES, JobRepository
-from model_store.tables import Job
+from model_store.tables import Discard, Job
 from runtime.broker import Broker
 from runtime.settings import Settings
 from runtime.sweeper import Sweeper
@@ -152,6 +153,11 @@ class Stand:
         """What is left of the files of an ingest job."""
         uploads = [file["upload_id"] for file in self.job(job_id).payload["files"]]
         return [blob for upload in uploads for blob in self.blobs(f"uploads/{upload}")]
+
+    def discards(self) -> list[str]:
+        """What is noted for removal."""
+        with self.database.read_scope() as session:
+            return list(session.scalars(select(Discard.prefix)))
 
     def logs(self) -> str:
         return "\n".join(worker.log.read_text()[-3000:] for worker in self.workers)

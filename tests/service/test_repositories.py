@@ -257,9 +257,9 @@ def test_parts_are_taken_by_one_worker_each(database: Database) -> None:
     assert taken[3] is None
     with database.session_scope() as session:
         assert taken[0] is not None
-        CohortRepository(session).finish_part(taken[0], "cohorts/x", "0" * 64, 1)
+        CohortRepository(session).finish_part(taken[0], "cohorts/x", "0" * 64, 1, more_attempts=3)
     with database.session_scope() as session, pytest.raises(LeaseLostError):
-        CohortRepository(session).finish_part(taken[0], "cohorts/y", "0" * 64, 1)
+        CohortRepository(session).finish_part(taken[0], "cohorts/y", "0" * 64, 1, more_attempts=3)
     with database.session_scope() as session:
         assert CohortRepository(session).done_records(job_id) == 10
         JobRepository(session).request_cancel("ada", job_id)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ehr.errors import NotFoundError
+from ehr.errors import ConflictError, NotFoundError
 from model_store.bundles import load_bundle
 from model_store.files import unpack_arrays
 from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
@@ -72,30 +72,39 @@ def test_a_job_that_kills_its_worker_fails_as_poison_and_others_proceed(stand: S
     stand.succeed(stand.ingest(long_csv()))
 
 
-def test_retry_of_a_failed_job(shared_stand: Stand) -> None:
-    stand = shared_stand
-    job_id = stand.ingest(b"nonsense\n1\n")
-    job = stand.wait(job_id)
-    assert job.error is not None and job.error["type"] == "bad-data"
-    assert "nonsense" not in job.error["detail"]
+def retry(stand: Stand, job_id: str) -> None:
     with stand.database.session_scope() as session:
         again = JobRepository(session).retry(OWNER, job_id, *ROUTES["ingest"], more_attempts=1)
     assert again.state == "queued"
-    assert stand.wait(job_id).state == "failed"
-    assert stand.job(job_id).attempt == 2
 
 
-def test_full_disk_fails_the_job_and_leaves_nothing(shared_stand: Stand) -> None:
+def test_data_that_cannot_be_used_fails_without_being_quoted_and_is_kept_for_so_long(stand: Stand) -> None:
+    job_id = stand.ingest(b"nonsense\n1\n", publish=False)
+    stand.worker(RETRY_SECONDS="0")
+    job = stand.wait(job_id)
+    assert job.error is not None and job.error["type"] == "bad-data"
+    assert "nonsense" not in job.error["detail"]
+    wait_until(lambda: stand.blobs("uploads") == [], "removal of the upload")
+    wait_until(lambda: not stand.discards(), "the end of the removal")
+    with pytest.raises(ConflictError, match="upload it again"):
+        retry(stand, job_id)
+
+
+def test_full_disk_fails_the_job_and_leaves_what_a_retry_needs(shared_stand: Stand) -> None:
     """A process that may write no larger file gets the same error as one whose disk is full."""
     stand = shared_stand
-    job = stand.wait(stand.ingest(long_csv(400), "full:4000"))
+    job_id = stand.ingest(long_csv(400), "full:4000")
+    job = stand.wait(job_id)
     dataset_id = job.payload["dataset_id"]
     assert job.state == "failed"
     assert job.error is not None and job.error["type"] == "store-full"
     wait_until(lambda: stand.blobs(f"datasets/{dataset_id}") == [], "an empty folder")
     with stand.database.read_scope() as session, pytest.raises(NotFoundError):
         DatasetRepository(session).get(OWNER, dataset_id)
-    stand.succeed(stand.ingest(long_csv(400)))
+    retry(stand, job_id)  # there is room again
+    stand.succeed(job_id)
+    assert stand.job(job_id).attempt == 2
+    wait_until(lambda: stand.uploads_of(job_id) == [], "removal of the upload")
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
 
     settings = settings_with(data_dir=data_dir, host=host, port=port)
     migrate.upgrade(settings.resolved_database_url)
-    has_keys = check_binding(settings)
+    is_closed = check_binding(settings)
     _check_port(settings)
     say(f"http://{settings.host}:{settings.port} (docs at /docs, Ctrl-C ends it)")
     say(f"data in {settings.resolved_data_dir}")
-    if not has_keys:
+    if not is_closed:
         say("No API key is configured: open to everyone on this machine. 'ehr-d3pm keys create' closes it.")
     embedded.serve(settings, api_command(settings, log_level))
 

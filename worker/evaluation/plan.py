@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.errors import JobInterruptedError
 from ehr.reports import FamilyReport, MetricReport, Verdict
 from worker.engine.metrics.measurement import Measured, Plan
 from worker.evaluation.subject import Stopwatch
@@ -51,7 +51,7 @@ class FamilyPlan:
             for name, measure in self.steps:
                 clock.begin(name)
                 metrics |= measure()
-        except (JobCancelledError, LeaseLostError):
+        except JobInterruptedError:
             raise
         except Exception as error:
             if self.on_crash is None:

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 
 from ehr.audits import ModelAudit
-from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.errors import JobInterruptedError
 from ehr.records import Records
 from model_store.datasets import StoredDataset
 from runtime.logs import place_of
@@ -34,7 +34,7 @@ def audit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator:
 
     try:
         return audit_model(generator, train, unseen, np.random.default_rng(payload.seed), watch)
-    except (JobCancelledError, LeaseLostError):
+    except JobInterruptedError:
         raise
     except Exception as error:  # whatever it is: without an audit no cohort may leave
         log.error("the audit crashed", extra={"type": type(error).__name__, "at": place_of(error)})

@@ -11,6 +11,7 @@ from model_store.files import read_file, read_manifest, write_folder
 from model_store.repositories import LeaseRepository
 from worker.engine.checkpoints import Checkpoint
 from worker.execution import JobRun, patiently
+from worker.stopping import stopping
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class Checkpoints:
         self.run, self.fingerprint = run, fingerprint
         self._newest: str | None = None
         self._saved_at = time.monotonic()
+        self._furthest = int((run.claim.checkpoint or {}).get("step", 0))  # of all attempts before
 
     def newest(self) -> Checkpoint | None:
         """Where an earlier attempt was, or None: then training starts from the beginning."""
@@ -46,8 +48,10 @@ class Checkpoints:
         return Checkpoint(tensors, values)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint if it is time for one and this attempt still has the job."""
-        if self.run.should_stop() or time.monotonic() - self._saved_at < self.run.runtime.settings.checkpoint_seconds:
+        """Keep a checkpoint if it is time for one, or the last moment, and this attempt still has the job."""
+        settings, stop = self.run.runtime.settings, self.run.stop
+        is_early = time.monotonic() - self._saved_at < settings.checkpoint_seconds and not stopping.is_set()
+        if stop.is_lost or stop.cancelled.is_set() or is_early:
             return
         claim, store = self.run.claim, self.run.runtime.store
         step = int(checkpoint.values["step"])
@@ -62,11 +66,13 @@ class Checkpoints:
         sha256 = write_folder(store, folder, {TENSORS: pack_tensors(checkpoint.tensors)}, manifest)
         pointer = {"folder": folder, "sha256": sha256, "step": step}
         scope = self.run.runtime.database.session_scope
-        patiently(scope, lambda session: LeaseRepository(session).save_checkpoint(claim, pointer))
+        more = settings.max_attempts if step > self._furthest else None
+        patiently(scope, lambda session: LeaseRepository(session).save_checkpoint(claim, pointer, more))
         self.run.own_folders.remove(folder)  # the row points at it now: whoever has the job next may go on from it
         if self._newest is not None and self._newest != folder:
             store.delete_folder(self._newest)
         self._newest, self._saved_at = folder, time.monotonic()
+        self._furthest = max(self._furthest, step)
 
 
 def fingerprint_of(*parts: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from ehr.conditions import Condition, Target
-from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.errors import JobInterruptedError, LeaseLostError
 from ehr.generators import CHUNK
 from model_store import layout
 from model_store.bundles import Bundle
@@ -129,7 +129,7 @@ def take_parts_of(runtime: Runtime, job_id: str) -> None:
         source = source or _source(runtime, job.owner, job.payload)
         try:
             _make_part(runtime, source, part)
-        except (LeaseLostError, JobCancelledError):
+        except JobInterruptedError:
             return
 
 
@@ -187,7 +187,7 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
 
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     # A job's own heartbeat ends the process when it must; for a helper this one does.
-    with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: None):
+    with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: _free_part(runtime, part)):
         try:
             size = EffectiveSize()
             records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
@@ -195,7 +195,8 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
             runtime.store.write(blob, data)
             written = (blob, hashlib.sha256(data).hexdigest(), len(data))
             scope = runtime.database.session_scope
-            patiently(scope, lambda session: CohortRepository(session).finish_part(part, *written))
+            attempts = runtime.settings.max_attempts
+            patiently(scope, lambda session: CohortRepository(session).finish_part(part, *written, attempts))
         except BaseException as error:
             runtime.store.delete(blob)
             if isinstance(error, Exception) and not isinstance(error, LeaseLostError):

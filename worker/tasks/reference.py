@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ehr.audits import ReferenceFacts
-from ehr.errors import JobCancelledError, LeaseLostError
+from ehr.errors import JobInterruptedError
 from ehr.generators import CHUNK
 from ehr.records import Records
 from ehr.reports import Verdict
@@ -52,7 +52,7 @@ def reference_cohort(
     try:
         records = draw(generator, len(dataset.vocabulary), n, seconds, on_progress)
         verdict, absent = _checked(records, train, dataset, holdout_share)
-    except (JobCancelledError, LeaseLostError):
+    except JobInterruptedError:
         raise
     except Exception as error:
         log.warning("no reference cohort", extra={"type": type(error).__name__, "at": place_of(error)})
