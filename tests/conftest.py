@@ -3,6 +3,8 @@ one thread, because threads that share a core wait for each other at every step.
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MKL_NUM_THREADS", "1")
@@ -19,3 +21,7 @@ from tests.service.fixtures import (
 )
 
 __all__ = ["database_url", "new_url", "postgres", "shared_stand", "sqlite_stand", "stand", "stand_of"]
+
+# examples are few and small; how long one takes is up to what else the machine does
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from typer.testing import CliRunner, Result
 
@@ -33,7 +34,8 @@ def as_caller(caller: Caller, *words: str) -> Result:
     """The same command line within this process: an interpreter takes a second to start."""
     known = {name: None for name in os.environ if name.startswith("EHR_D3PM")}
     environment = known | {"EHR_D3PM_URL": caller.front.url, "EHR_D3PM_KEY": caller.key, "COLUMNS": "80"}
-    return CliRunner().invoke(cli, words, env=environment)
+    with patch.object(sys, "argv", ["ehr-d3pm", *words]):
+        return CliRunner().invoke(cli, words, env=environment)
 
 
 def test_wrong_usage_is_2() -> None:
