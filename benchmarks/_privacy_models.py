@@ -44,7 +44,7 @@ def load(folder: Path | None, quick: bool) -> Split:
         train, test, codes = load_long(folder)
         vocabulary, label = tuple(codes), folder.name
     if quick:
-        train, test = subset(train, 3_000), subset(test, 2_000)
+        train, test = subset(train, 1_200), subset(test, 800)
     order = np.random.default_rng(0).permutation(len(train))
     held = len(train) // 20
     may_be_attacked = folder is None or folder.resolve().name not in MAY_NOT_BE_ATTACKED
