@@ -35,6 +35,7 @@ from model_store.repositories.access import SCOPES
 from model_store.tables import Cohort, Dataset, Job, Model, ReportRow
 from runtime.settings import Settings
 from tests.reporting import small_description
+from tests.service.servers import PATIENCE_SECONDS
 from worker.contract import ROUTES
 
 GOOD = Verdict(level="good", reason="Nothing was found.", advice="")
@@ -56,7 +57,7 @@ class Front:
 
     def __enter__(self) -> Self:
         self.thread.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         self.port = self.server.servers[0].sockets[0].getsockname()[1]
@@ -68,6 +69,10 @@ class Front:
         self.thread.join(20)
         for caller in self.callers:
             caller.http.close()
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """As someone without a key."""
+        return httpx.get(f"{self.url}{path}", timeout=PATIENCE_SECONDS, **options)
 
     def key(self, owner: str, *scopes: str) -> str:
         with self.services.database.session_scope() as session:
@@ -89,7 +94,7 @@ class Caller:
 
     def __post_init__(self) -> None:
         headers = {"Authorization": f"Bearer {self.key}"}
-        self.http = httpx.Client(base_url=self.front.url, headers=headers, timeout=30)
+        self.http = httpx.Client(base_url=self.front.url, headers=headers, timeout=PATIENCE_SECONDS)
 
     def client(self) -> Client:
         return Client(self.front.url, self.key)

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 
 from app.access import is_loopback
@@ -24,8 +23,8 @@ BODIES = {
 
 
 def test_open_on_loopback_without_keys(open_front: Front) -> None:
-    assert httpx.get(f"{open_front.url}/jobs").status_code == 200
-    assert httpx.get(f"{open_front.url}/jobs", headers={"host": f"localhost:{open_front.port}"}).status_code == 200
+    assert open_front.get("/jobs").status_code == 200
+    assert open_front.get("/jobs", headers={"host": f"localhost:{open_front.port}"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ def test_open_on_loopback_without_keys(open_front: Front) -> None:
     ],
 )
 def test_open_does_not_mean_open_to_the_web(open_front: Front, headers: dict[str, str]) -> None:
-    answer = httpx.get(f"{open_front.url}/jobs", headers=headers)
+    answer = open_front.get("/jobs", headers=headers)
     assert answer.status_code in (400, 401)
 
 
@@ -62,11 +61,11 @@ def test_the_service_stays_closed_when_the_last_key_is_revoked(tmp_path: Path) -
 
 
 def test_keys_close_the_service(front: Front) -> None:
-    answer = httpx.get(f"{front.url}/jobs")
+    answer = front.get("/jobs")
     assert_problem(answer, 401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
     for secret in ("ehr_nonsense", "x" * 5000, "ehr_"):
-        assert httpx.get(f"{front.url}/jobs", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
+        assert front.get("/jobs", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
 
 
 def test_a_revoked_key_opens_nothing(front: Front) -> None:

@@ -5,7 +5,6 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import func, select
 
@@ -50,7 +49,7 @@ def test_refusals_are_kept(front: Front, admin: Caller, caller: Caller, stranger
         assert reader.http.post("/train", json={"dataset_id": dataset}).status_code == 403
     assert stranger.http.get(f"/models/{model}").status_code == 404
     assert caller.http.get("/models/mdl_" + "0" * 32).status_code == 404
-    assert httpx.get(f"{front.url}/models", headers={"Authorization": "Bearer ehr_wrong"}).status_code == 401
+    assert front.get("/models", headers={"Authorization": "Bearer ehr_wrong"}).status_code == 401
     own = {"action": "denied", "key": reader.key[:12]}
     wait_until(lambda: sum(row["detail"]["times"] for row in trail(admin, **own)) == 3, "the refusals to be noted")
     wait_until(lambda: "GET /models" in [row["target"] for row in trail(admin, action="denied")], "the last of them")

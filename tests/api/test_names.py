@@ -161,7 +161,7 @@ def test_the_command_line_knows_names(sqlite_caller: Caller, tmp_path: Path) -> 
     model = caller.model(names=NAMES)  # whose data was never here
     assert "High blood pressure" in in_process(caller, "codes", model, "blood presure")
     refused = as_caller(caller, "generate", model, "--all-of", "ICD10CM:E85", "--json")
-    assert refused.returncode == 4 and "did you mean 'ICD10CM:E84' (Mucoviscidosis)?" in refused.stderr
+    assert refused.exit_code == 4 and "did you mean 'ICD10CM:E84' (Mucoviscidosis)?" in refused.stderr
     assert json.loads(refused.stdout)["candidates"] == [{"code": "ICD10CM:E84", "name": "Mucoviscidosis"}]
     estimated = in_process(caller, "estimate", model, "--all-of", "ICD10CM:E85", "--none-of", "nothing")
     assert "with ICD10CM:E84 (Mucoviscidosis) for ICD10CM:E85; without none_of nothing (unknown" in estimated

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.api.conftest import settings_for
 from tests.api.front import Front
+from tests.service.servers import PATIENCE_SECONDS
 
 OPERATIONS = {
     "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
@@ -51,22 +52,22 @@ def test_examples_are_valid(open_front: Front) -> None:
 
 
 def test_docs_page(open_front: Front) -> None:
-    assert httpx.get(f"{open_front.url}/docs").status_code == 200
-    assert httpx.get(f"{open_front.url}/openapi.json").json()["info"]["title"] == "EHR-D3PM"
+    assert open_front.get("/docs").status_code == 200
+    assert open_front.get("/openapi.json").json()["info"]["title"] == "EHR-D3PM"
 
 
 def test_every_answer_carries_its_request_id(open_front: Front) -> None:
-    sent = httpx.get(f"{open_front.url}/healthz", headers={"X-Request-ID": "abc-1"})
+    sent = open_front.get("/healthz", headers={"X-Request-ID": "abc-1"})
     assert sent.headers["x-request-id"] == "abc-1"
     for harmful in ('x" injected', "x" * 100, "a b"):
-        made = httpx.get(f"{open_front.url}/healthz", headers={"X-Request-ID": harmful}).headers["x-request-id"]
+        made = open_front.get("/healthz", headers={"X-Request-ID": harmful}).headers["x-request-id"]
         assert re.fullmatch(r"[0-9a-f]{16}", made)
 
 
 def test_metrics(open_front: Front) -> None:
-    httpx.get(f"{open_front.url}/jobs/job_{'0' * 32}")
-    httpx.request("BREW", f"{open_front.url}/some/raw/path")
-    text = httpx.get(f"{open_front.url}/metrics").text
+    open_front.get(f"/jobs/job_{'0' * 32}")
+    httpx.request("BREW", f"{open_front.url}/some/raw/path", timeout=PATIENCE_SECONDS)
+    text = open_front.get("/metrics").text
     assert 'ehr_d3pm_http_requests_total{method="GET",route="/jobs/{job_id}",status="404"}' in text
     assert 'ehr_d3pm_jobs{state="queued"}' in text
     assert "raw" not in text and "BREW" not in text

@@ -105,7 +105,7 @@ def test_bugs_do_not_leak(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         def bug() -> None:
             raise RuntimeError("patient 4711 has ICD10CM:E84")
 
-        answer = httpx.get(f"{front.url}/bug")
+        answer = front.get("/bug")
     body = assert_problem(answer, 500, "internal")
     assert "4711" not in str(body)
 
@@ -115,7 +115,7 @@ def test_database_that_is_away(tmp_path: Path) -> None:
         front.services.sweeper.stop()
         front.services.database.close()
         front.services.database.engine = problems_engine()
-        answer = httpx.get(f"{front.url}/jobs")
+        answer = front.get("/jobs")
     assert_problem(answer, 503, "database-unavailable")
     assert "retry-after" in answer.headers
 
