@@ -23,7 +23,7 @@ from ehr.vocabulary import Vocabulary
 Rule = Literal["exactly one", "at most one"]
 Origin = Literal["known", "declared", "found"]
 # Groups by their meaning: sex, age band, deciles of one lab (whose codes end in #D1 to #D10).
-KNOWN = ("SEX:", "AGE:")
+KNOWN = ("SEX:", "AGE:", "VISIT:")
 DELIMITERS = ":=_|"
 # Of the records, this share may break a group that is found or known: noise in the data, never repeated by a generator.
 NOISE = 1e-3
@@ -201,7 +201,8 @@ def find_groups(records: Records, codes: Sequence[str], declared: Iterable[Decla
         taken[members] = True
         found.append(Group(pattern, tuple(members), rule, "declared"))
     for prefix, members in sorted(_prefixes(codes).items(), key=lambda item: (len(item[0]), item[0])):
-        if len(members) < 2 or taken[members].any():
+        # where all are women, a record without a sex is as impossible as one with two
+        if len(members) < (1 if prefix in KNOWN else 2) or taken[members].any():
             continue
         holds = _rule(records, members)
         if holds is not None:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Literal
 
 from ehr.codes.icd import ICD9_CHAPTERS, category_length, icd9_chapter, plain_icd
-from ehr.codes.systems import AGE, SEX, split_code
+from ehr.codes.systems import AGE, SEX, VISIT, split_code
 
 Kind = Literal["icd9dx", "icd9px", "icd10cm", "icd10pcs"]
 
@@ -87,6 +87,8 @@ def _group(system: str, number: str) -> str | None:
         return {"F": "Female", "M": "Male"}.get(number)
     if system == AGE and number:
         return f"Age {number.replace('-', ' to ').replace('+', ' and over')}"
+    if system == VISIT:
+        return {"9201": "Inpatient visit", "9202": "Outpatient visit", "9203": "Emergency room visit"}.get(number)
     if system == "CCS":
         return _ccs().get(number)
     if system == "ICD9CHAPTER" and number.isdecimal() and 0 < int(number) <= len(ICD9_CHAPTERS):

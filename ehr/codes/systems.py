@@ -6,9 +6,11 @@ from typing import Literal
 Domain = Literal["condition", "procedure", "drug", "measurement", "observation"]
 
 SEX, AGE = "SEX", "AGE"
+VISIT = "VISIT"  # what kind of visit a record is, by the id of its concept in OMOP
 LOCAL_URL = "urn:ehr-d3pm:code-system:"
 # Leading zeros are part of these codes: as numbers they are other codes.
 ZEROS_MATTER = ("ICD", "NDC", "CPT", "HCPCS")
+LARGEST_ID = 2**31 - 1  # in a CDM
 DECILE = "#D"
 DECILES = tuple(f"D{number}" for number in range(1, 11))
 
@@ -80,6 +82,14 @@ def age_band(age: int) -> str:
 def band_start(code: str) -> int:
     """The first year of an age band, as `age_band` writes it."""
     return int(split_code(code)[1].rstrip("+").split("-")[0])
+
+
+def visit_concept(code: str) -> int | None:
+    """9201 of `VISIT:9201`; None for other codes, and for what is no id of a CDM."""
+    system, number = split_code(code)
+    if system != VISIT or not number.isascii() or not number.isdecimal() or number[0] == "0":
+        return None
+    return int(number) if int(number) <= LARGEST_ID else None
 
 
 SEXES = (f"{SEX}:F", f"{SEX}:M")

@@ -12,6 +12,10 @@ from ehr.codes.systems import Domain
 from ehr.errors import CorruptError
 from ehr.formats.concepts import Concept
 
+# type concepts, for where rows come from; a visit's concept
+EHR, CLAIM = 32817, 32810
+INPATIENT = 9201
+
 
 @dataclass(frozen=True)
 class Row:
@@ -82,6 +86,9 @@ class SourceCdm:
     visits: tuple[tuple[float, Visit], ...] = ()  # of records
     periods: tuple[tuple[float, Period], ...] = ()  # of patients
     concepts: tuple[Concept, ...] = ()  # what the upload's concept table says of the ids above
+    otherwise: Visit = Visit(
+        type=EHR
+    )  # what visits are of which nothing is told, and the type of such rows and periods
 
     def to_json(self) -> bytes:
         return _ADAPTER.dump_json(self, exclude_none=True)

@@ -45,6 +45,22 @@ def test_groups_are_found_by_prefix_and_say_why() -> None:
     assert not found.broken_by(drawn(500, seed=1)).any()
 
 
+def test_the_only_sex_there_is_is_everybodys() -> None:
+    """Of known groups one member makes a group; of any other prefix it is a code like others."""
+    x = drawn(400).to_dense(np.uint8)
+    x[:, 0], x[:, 1], x[:, 7] = 1, 0, 1
+    codes = ("SEX:F", *(f"X:{i}" for i in range(2, 7)), "Y:1", "Z:1")
+    train = Records.from_dense(x[:, [0, *range(2, 9)]])
+    found = find_groups(train, codes)
+    assert [(group.name, group.rule) for group in found.groups] == [("SEX:*", "exactly one")]
+    some = Condition.of(8, all_of=[5])
+    for noise in ("absorbing", "marginal", "uniform"):
+        settings = MODELS[noise] | {"training": {"epochs": 1}}
+        fitted = generator_named("d3pm").fit(FitRequest(train=train, settings=settings, groups=found))
+        for more in ({}, {"condition": some}, {"condition": some, "method": "langevin", "strength": 5.0}):
+            assert len(fitted.sample(SampleRequest(300, **more)).having(0)) == 300
+
+
 def test_a_little_noise_does_not_hide_a_group_and_chance_does_not_make_one() -> None:
     x = drawn(5_000).to_dense(np.uint8)
     x[0, :2] = 1  # one record is both

@@ -117,6 +117,24 @@ def test_a_cohort_comes_back_as_it_was(name: str, parts: list[list[Record]]) -> 
         assert result.records == wanted
 
 
+@pytest.mark.parametrize("name", ["long.csv", "wide.csv", "ndjson", "parquet", "npz", "meds.parquet"])
+def test_codes_without_a_system_come_back(name: str, tmp_path: Path) -> None:
+    codes = ("ICD9DX:0389", "abc", "=1+1", "abc:", ":abc")
+    label, reader, pattern = READ_BACK[name]
+    codes = codes[:-1] if name == "meds.parquet" else codes  # MEDS has no system that is empty
+    data = written(tmp_path / "store", name, [[[0, 1, 2], [1, *range(3, len(codes))]]], codes)
+    result = read_upload({label: data}, tmp_path, name=reader, limits=ROOMY)
+    assert result.rejected == {}
+    assert result.records == {pattern.format(0): set(codes[:3]), pattern.format(1): {codes[1], *codes[3:]}}
+
+
+def test_an_empty_system_is_the_default_one(tmp_path: Path) -> None:
+    text = b"record_id,vocabulary,code,value\n1,LOINC,2345-7,5\n1,,0389,\n2,,0389,many\n"
+    result = read_upload({"x.csv": text}, tmp_path, default_vocabulary="ICD9DX")
+    assert result.records == {"1": {"LOINC:2345-7", "ICD9DX:0389"}}
+    assert result.rejected["value-not-a-number"]["rows"] == 1
+
+
 def test_arrow_is_a_stream_any_arrow_reads(tmp_path: Path) -> None:
     parts = [[[0, 3], []], [[1, 2, 5]]]
     table = pa.ipc.open_stream(written(tmp_path, "arrow", parts, VOCABULARY)).read_all()

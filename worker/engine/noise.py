@@ -191,9 +191,11 @@ class TwoStateNoise(Noise):
         p_on = p_present * on_if_present.to(logits.dtype) + p_absent * on_if_absent.to(logits.dtype)
         p_off = p_present * off_if_present.to(logits.dtype) + p_absent * off_if_absent.to(logits.dtype)
         # At t = 1, `on` is exactly 0 or 1 and the KL is -log p(x_0 | x_1); keep its division by 0 out of the gradient.
+        # So it is with the only member of a group, which is always there; groups have their own KL, below.
         first = (t == 1).unsqueeze(-1)
-        on, off, p_on, p_off = (x.masked_fill(first, 0.5) for x in (on, off, p_on, p_off))
-        d = d.masked_fill(first, 0.0)
+        known = first | (self.groups.group_of >= 0)
+        on, off, p_on, p_off = (x.masked_fill(known, 0.5) for x in (on, off, p_on, p_off))
+        d = d.masked_fill(known, 0.0)
         kl = -on * _log_ratio(p_on, on, d) - off * _log_ratio(p_off, off, -d)
         decoder = F.softplus(torch.where(is_present, -logits, logits))
         kl = torch.where(first, decoder, kl)

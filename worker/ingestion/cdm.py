@@ -11,10 +11,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.codes.meanings import description
 from ehr.codes.rollups import ROLLUPS, rolled_up
-from ehr.codes.systems import without_decile
+from ehr.codes.systems import BY_NAME, split_code, without_decile
 from ehr.disclosure import SMALLEST_SHOWN
-from ehr.formats.cdm import Kind, Pattern, Period, Person, Row, SourceCdm, Visit, concept_ids
+from ehr.formats.cdm import EVENT_TABLES, Kind, Pattern, Period, Person, Row, SourceCdm, Visit, concept_ids
+from ehr.formats.concepts import Concept
 from ehr.formats.read.protocol import KindName, Kinds, Reader
 from worker.ingestion.numbering import Ints, Numbering
 
@@ -54,9 +56,9 @@ class Facts:
     present: NDArray[np.bool_]  # which records are there
 
     def source_cdm(self, reader: Reader, vocabulary: Iterable[str], rollup: str) -> SourceCdm | None:
-        """None if the upload was no CDM."""
+        """None if the upload says nothing of it."""
         if not self.tally.pairs:
-            return None
+            return None if reader.visits == SourceCdm().otherwise else SourceCdm(otherwise=reader.visits)
         kept = {without_decile(code) for code in vocabulary}
         rows = self._rows(reader.ways, kept, rollup)
         people = self._mix(reader, "people", Person, rest=Person())
@@ -64,8 +66,10 @@ class Facts:
         said: list[Row | Kind] = [row for some in rows.values() for pattern in some for row in pattern.rows]
         said += [kind for mix in (people, visits, periods) for _, kind in mix]
         met = sorted({number for each in said for number in concept_ids(each)})
-        concepts = tuple(reader.described[number] for number in met if number in reader.described)
-        return SourceCdm(rows, people, visits, periods, concepts)
+        sources = {concept.concept_id: concept for concept in _named_sources(rows)}
+        told = sources | reader.described
+        concepts = tuple(told[number] for number in met if number in told)
+        return SourceCdm(rows, people, visits, periods, concepts, reader.visits)
 
     # --- rows of codes ---
 
@@ -162,6 +166,18 @@ class Facts:
         total = sum(shares.values())
         ordered = sorted(shares.items(), key=lambda pair: (-pair[1], str(pair[0])))
         return tuple((_share(count, total), option) for option, count in ordered)
+
+
+def _named_sources(rows: dict[str, tuple[Pattern, ...]]) -> Iterator[Concept]:
+    """What concepts were coded as, where that has a name without a concept table."""
+    every = [row for some in rows.values() for pattern in some for row in pattern.rows]
+    standards = {row.standard for row in every}
+    for row in every:
+        if row.source and row.source_code is not None and (name := description(row.source_code)) is not None:
+            system, code = split_code(row.source_code)
+            vocabulary = BY_NAME[system].omop if system in BY_NAME else system
+            standard = "S" if row.source in standards else None
+            yield Concept(row.source, vocabulary, code, name, EVENT_TABLES[row.table].capitalize(), None, standard)
 
 
 def _share(count: int, total: int) -> float:

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.rollups import ROLLUPS, rolled_up
-from ehr.codes.systems import ZEROS_MATTER
+from ehr.codes.systems import VISIT, ZEROS_MATTER
 from ehr.errors import DataError, TooLargeError
 from ehr.formats.read.protocol import Batch, Events, Kinds, Lines, Patients, Visits
 from ehr.formats.read.rejects import Rejects
@@ -20,7 +21,7 @@ from worker.ingestion.cdm import CdmTally, Facts
 from worker.ingestion.deciles import Labs
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
-from worker.ingestion.people import People
+from worker.ingestion.people import People, common_bands
 
 Mask = NDArray[np.bool_]
 
@@ -35,6 +36,7 @@ class Encoder:
         self._codes: list[NDArray[np.int32]] = []
         self._patient_of = Growing(EMPTY)
         self._has_patients = False
+        self._visit_code = Growing(EMPTY)  # of records: what kind of visit they are
         self._whole: list[Ints] = []  # records that are there whatever codes they have
         self._labs, self._people, self._cdm = Labs(Numbering(limits.field_bytes)), People(), CdmTally()
         # by patients, and by records for uploads that name no patients
@@ -95,6 +97,16 @@ class Encoder:
             self._whole.append(record[named & self._usable(batch.file, batch.lines, numbers)])
         if batch.day is not None:
             self._people.saw(record[named], batch.day.filter(pa.array(named)), len(self.records))
+        if batch.concept is not None:
+            self._visit_code.up_to(len(self.records))[record[named]] = self._visit_codes(batch.concept)[named]
+
+    def _visit_codes(self, concept: pa.StringArray) -> Ints:
+        """Numbers of the codes `VISIT:9201`; EMPTY where there is no concept."""
+        concept = pc.fill_null(pc.utf8_trim_whitespace(concept), "")
+        code = pc.if_else(
+            pc.is_in(concept, pa.array(["", "0"])), None, pc.binary_join_element_wise(VISIT, concept, ":")
+        )
+        return np.maximum(self.codes.of_column(code), EMPTY)
 
     def _code_numbers(self, batch: Events) -> Ints:
         """Numbers of `SYSTEM:CODE`; every distinct pair is put together once."""
@@ -167,7 +179,7 @@ class Encoder:
         if len(lab_row):
             row, code = np.concatenate([row, lab_row]), np.concatenate([code, lab_code])
         code, rollup = self._rolled_up(code, choices.rollup)
-        about_row, about_code = self._about_people(np.flatnonzero(present), choices.masked_age)
+        about_row, about_code = self._about_records(np.flatnonzero(present), choices)
         if len(about_row):
             row, code = np.concatenate([row, about_row]), np.concatenate([code, about_code])
         called = (self._called if self._has_patients else self._called_in_records).names(list(self.codes.number_of))
@@ -212,13 +224,14 @@ class Encoder:
         counts = {"codes_before": len(seen), "codes_after": len(np.unique(after))}
         return becomes[code], {"name": name, **counts, "codes_not_rolled_up": int((after == seen).sum())}
 
-    def _about_people(self, record: Ints, masked_age: int | None) -> tuple[Ints, Ints]:
-        if not self._has_patients:
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    def _about_records(self, record: Ints, choices: Choices) -> tuple[Ints, Ints]:
+        """(record, code) of what is not in their rows: sex, age band and kind of visit."""
+        visit = self._visit_code.up_to(len(self.records))[record]
+        rows, codes = [record[visit != EMPTY]], [visit[visit != EMPTY]]
         owner = self._patient_of.up_to(len(self.records))[record]
         record, owner = record[owner >= 0], owner[owner >= 0]
-        rows, codes = [], []
-        for column in self._people.codes(record, owner, masked_age):
+        sexes, bands = self._people.codes(record, owner, choices.masked_age)
+        for column in (sexes, common_bands(bands, choices.min_records)):
             known = np.array([name is not None for name in column], dtype=bool)
             rows.append(record[known])
             codes.append(np.array([self.codes.number(name) for name in column if name is not None], dtype=np.int64))

@@ -1,17 +1,20 @@
 """What is known of patients and of when records began, as codes of their own systems: SEX:F, AGE:60-69."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ehr.codes.systems import SEX, age_band
+from ehr.codes.systems import BANDS, SEX, age_band
 from ehr.formats.read.protocol import Patients
 from worker.ingestion.numbering import Growing, Ints, Numbering
 
 UNKNOWN = np.iinfo(np.int64).max
 OLDEST = 125
 OVER_89 = 90
+ADULTS = 2  # the first band of adults
 
 
 class People:
@@ -46,6 +49,23 @@ class People:
         sexes: list[str | None] = [None, f"{SEX}:F", f"{SEX}:M"]
         bands = [age_band(int(years)) if 0 <= years <= OLDEST else None for years in range(OLDEST + 1)]
         return [sexes[s] for s in sex], [bands[years] if 0 <= years <= OLDEST else None for years in age.tolist()]
+
+
+def common_bands(bands: list[str | None], least: int) -> list[str | None]:
+    """Bands of adults that fewer than `least` records have become the next towards the commonest, so that nobody is
+    without an age because it is rare. Children are not made adults: theirs stay, and are dropped like any rare code."""
+    adults = list(BANDS[ADULTS:])
+    counts = Counter(band for band in bands if band in adults)
+    if not counts:
+        return bands
+    top = adults.index(max(adults, key=lambda band: counts[band]))
+    becomes: dict[str, str] = {}
+    for place, towards in [*((i, 1) for i in range(top)), *((i, -1) for i in range(len(adults) - 1, top, -1))]:
+        band, next_band = adults[place], adults[place + towards]
+        if counts[band] < least:
+            counts[next_band] += counts[band]
+            becomes = {each: next_band if now == band else now for each, now in becomes.items()} | {band: next_band}
+    return [band if band is None else becomes.get(band, band) for band in bands]
 
 
 def days_since_1970(column: pa.Date32Array) -> Ints:

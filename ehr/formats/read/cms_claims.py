@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ehr.formats.cdm import CLAIM
+from ehr.formats.cdm import Visit as VisitKind
 from ehr.formats.read.columns import as_days, filled, stripped, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.protocol import Batch, Events, Patients, Visits
@@ -36,6 +38,7 @@ SUMMARY = Table(
 
 class CmsClaims(TablesReader):
     name = "cms-claims"
+    visits = VisitKind(type=CLAIM)
     tables = (SUMMARY, CLAIMS)
 
     def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ehr.codes.systems import BY_FHIR, DECILE, DECILES
+from ehr.codes.systems import BY_FHIR, DECILE, DECILES, LOCAL_URL, VISIT, Domain, domain_of, split_code
 from ehr.errors import DataError
+from ehr.formats.cdm import EVENT_TABLES, Row
 from ehr.formats.fhir_codes import code_of
 from ehr.formats.fhir_codes import text_of as _text
 from ehr.formats.read.columns import as_days
@@ -22,6 +23,14 @@ from ehr.formats.read.sources import SourceFile
 from ehr.labs import UCUM, LabUnit
 
 CODED = ("Condition", "Procedure", "MedicationRequest", "Observation")
+# kind of resource -> the domain of its code; an Observation is a measurement if it has a number
+DOMAINS: dict[str, Domain] = {
+    "Condition": "condition",
+    "Procedure": "procedure",
+    "MedicationRequest": "drug",
+    "Observation": "observation",
+}
+TABLES = {domain: number for number, domain in enumerate(EVENT_TABLES.values())}
 NO_FACTS = {"entered-in-error", "refuted", "not-done"}
 Resource = dict[str, Any]
 
@@ -38,6 +47,7 @@ class FhirReader(Reader):
         files = [file for file in self.files if file.kind == "json"]
         if not files:
             raise DataError(self.explain())
+        self.ways = [Row(table) for table in EVENT_TABLES]
         for file in files:
             for numbered in read_objects(file, rejects):
                 yield from self._of_resources(file.label, _unbundled(numbered), rejects)
@@ -58,7 +68,9 @@ class FhirReader(Reader):
             own = [_text(resource.get("id")) for _, resource in encounters]
             starts = [_text(_dict(resource.get("period")).get("start")) for _, resource in encounters]
             record = _texts(own if self.unit == "visit" else patient)
-            yield Visits(file, _lines(encounters), record, _texts(patient), as_days(_texts(starts)))
+            concept = _texts([_visit_concept(resource) for _, resource in encounters]) if self.unit == "visit" else None
+            day = as_days(_texts(starts))
+            yield Visits(file, _lines(encounters), record, _texts(patient), day, concept=concept)
 
     def _events(self, file: str, coded: Numbered, rejects: Rejects) -> Iterator[Batch]:
         wrong = [line for line, resource in coded if _is_no_fact(resource)]
@@ -75,7 +87,8 @@ class FhirReader(Reader):
         days = as_days(_texts([_day_of(resource) for _, resource in facts])) if self.unit == "patient" else None
         record = visit if self.unit == "visit" else patient
         units = _texts([self._unit_of(resource) for _, resource in facts])
-        more = {"value_unit": units, "name": names}
+        way = np.array([_table_of(resource, code) for (_, resource), code in zip(facts, codes, strict=True)])
+        more = {"value_unit": units, "name": names, "way": way}
         yield Events(file, _lines(facts), record, _texts(codes), None, patient, values, days, **more)
 
     def _unit_of(self, resource: Resource) -> str | None:
@@ -128,6 +141,20 @@ def _code_of(resource: Resource, chosen: Resource) -> str | None:
     value = _text(resource.get("valueString")) or ""
     is_decile = value in DECILES and resource.get("resourceType") == "Observation"
     return f"{code_of(chosen)}{DECILE}{value[1:]}" if is_decile else code_of(chosen)
+
+
+def _table_of(resource: Resource, code: str | None) -> int:
+    domain = DOMAINS[str(resource.get("resourceType"))]
+    is_measured = _value_of(resource) is not None or domain_of(split_code(code or "")[0]) == "measurement"
+    return TABLES["measurement" if domain == "observation" and is_measured else domain]
+
+
+def _visit_concept(encounter: Resource) -> str | None:
+    """Of an encounter that our writer gave one."""
+    kinds = encounter.get("type")
+    codings = [_dict(kind).get("coding") for kind in (kinds if isinstance(kinds, list) else [])]
+    found = [_dict(coding) for some in codings if isinstance(some, list) for coding in some]
+    return next((_text(coding.get("code")) for coding in found if coding.get("system") == f"{LOCAL_URL}{VISIT}"), None)
 
 
 def _is_no_fact(resource: Resource) -> bool:

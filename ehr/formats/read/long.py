@@ -41,7 +41,7 @@ class LongReader(Reader):
                     yield from self._of_objects(file.label, numbered, rejects)
                 continue
             for rows in read_rows(file, self._columns(file), rejects):
-                yield self._events(_as_meant(rows) if file.kind == "table" else rows, rejects)
+                yield from self._events(_as_meant(rows) if file.kind == "table" else rows, rejects)
 
     def _columns(self, file: SourceFile) -> dict[str, str]:
         there = file.plain_columns
@@ -60,15 +60,24 @@ class LongReader(Reader):
             chosen[NAME] = called
         return chosen | ({"record_id": "patient_id"} if self.unit == "patient" else {})
 
-    def _events(self, rows: Rows, rejects: Rejects) -> Events:
+    def _events(self, rows: Rows, rejects: Rejects) -> Iterator[Events]:
+        """Rows that name no system have a batch of their own: an empty cell is as good as no column."""
+        named = filled(rows.columns["vocabulary"]) if "vocabulary" in rows.columns else np.zeros(len(rows), dtype=bool)
+        if named.any():
+            mine = rows.where(named)
+            yield self._events_of(mine, rejects, mine.columns["vocabulary"])
+        if not named.all():
+            yield self._events_of(rows.where(~named), rejects, self.options.default_vocabulary)
+
+    def _events_of(self, rows: Rows, rejects: Rejects, system: pa.StringArray | str | None) -> Events:
         value = None
         if "value" in rows.columns:
             value = as_numbers(rows.columns["value"])
             wrong = filled(rows.columns["value"]) & pc.is_null(value).to_numpy(zero_copy_only=False)
             rejects.add("value-not-a-number", rows.lines[wrong], rows.file)
             rows, value = rows.where(~wrong), value.filter(pa.array(~wrong))
+            system = system.filter(pa.array(~wrong)) if isinstance(system, pa.Array) else system
         record, code, patient = rows.columns["record_id"], rows.columns["code"], rows.columns.get("patient_id")
-        system = rows.columns.get("vocabulary", self.options.default_vocabulary)
         more: dict[str, Any] = {"code_was_number": "code" in rows.numbers, "value_unit": rows.columns.get("unit")}
         more["name"] = rows.columns.get(NAME)
         return Events(rows.file, rows.lines, record, code, system, patient, value, **more)
@@ -93,7 +102,7 @@ class LongReader(Reader):
         if self.unit == "patient" and "patient_id" in columns:
             columns["record_id"] = columns["patient_id"]
         if flat and {"record_id", "code"} <= columns.keys():
-            yield self._events(Rows(file, lines, columns, frozenset(numbers)), rejects)
+            yield from self._events(Rows(file, lines, columns, frozenset(numbers)), rejects)
 
 
 def _is_long(file: SourceFile) -> bool:

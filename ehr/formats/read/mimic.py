@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ehr.formats.cdm import EHR, INPATIENT, Visit
 from ehr.formats.read.columns import as_days, filled, stripped, with_value_or_decile, without_dots
 from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.protocol import Batch, Events, Patients, Visits
@@ -25,6 +26,7 @@ def is_dictionary(table: Table) -> bool:
 
 class Mimic(TablesReader):
     masked_age = 250
+    visits = Visit(INPATIENT, EHR)  # a HADM_ID is a stay in hospital
     _loinc: pa.Table
 
     def prepare(self, found: Sequence[tuple[Table, SourceFile]]) -> None:

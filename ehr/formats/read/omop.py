@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ehr.codes.systems import VISIT as VISIT_SYSTEM
 from ehr.errors import DataError
 from ehr.formats.cdm import EVENT_TABLES, Period, Person, Row, Visit, concept_ids
 from ehr.formats.concepts import CodeConcepts, Concept
@@ -139,8 +140,17 @@ class Omop(TablesReader):
         else:
             said = {role: columns[role] for role in ("concept", "type", "source") if role in columns}
             yield Kinds("visits", columns[self.unit], self._visits.of_rows(len(rows), said))
-            if self._wants_days:
-                yield Visits(rows.file, rows.lines, *self.who(rows), as_days(columns["time"]))
+            yield from self._visits_of(rows)
+
+    def _visits_of(self, rows: Rows) -> Iterator[Visits]:
+        """The kind of a visit is a code of a record that is one visit."""
+        day = as_days(rows.columns["time"]) if self._wants_days else None
+        concept = None
+        if "concept" in rows.columns and self.unit == "visit" and self.options.demographics:
+            number = as_ids(rows.columns["concept"])
+            concept = pa.array(number, mask=number <= 0).cast(pa.string())
+        if day is not None or concept is not None:
+            yield Visits(rows.file, rows.lines, *self.who(rows), day, concept=concept)
 
     def _events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Events:
         if self.unit not in rows.columns:
@@ -227,6 +237,8 @@ class Omop(TablesReader):
         self.described = {each.concept_id: each for each in self._table.described(met, rows)}
 
         self.lab_units.names = {number: each.name for number, each in self.described.items() if each.name}
+        for number in {visit.concept for visit in self._visits.found} & self.lab_units.names.keys():
+            self.names[f"{VISIT_SYSTEM}:{number}"] = self.lab_units.names[number]
 
         def better(concept: Concept | None) -> Concept | None:
             return None if concept is None else self.described.get(concept.concept_id, concept)

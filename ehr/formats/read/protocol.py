@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.errors import RequestError
-from ehr.formats.cdm import Kind, Row
+from ehr.formats.cdm import EHR, Kind, Row, Visit
 from ehr.formats.concepts import CodeConcepts, Concept
 from ehr.formats.read.lab_units import LabUnits
 from ehr.formats.read.rejects import Rejects
@@ -55,7 +55,8 @@ class Events:
 
 @dataclass(frozen=True)
 class Visits:
-    """When records began, and that they are there. Only a format that carries records without codes says `counts`."""
+    """When records began, what kind of visit they are, and that they are there. Only a format that carries records
+    without codes says `counts`."""
 
     file: str
     lines: Lines
@@ -63,6 +64,7 @@ class Visits:
     patient_id: pa.StringArray | None = None
     day: pa.Date32Array | None = None
     counts: bool = False
+    concept: pa.StringArray | None = None  # id of a visit concept; empty, 0 or null where there is none
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,14 @@ class Reader(ABC):
     generality: ClassVar[int] = 1  # `auto` tries formats with distinctive tables (0) first, of any table (2) last
     units: ClassVar[tuple[Unit, ...]] = ("visit", "patient")  # the first is the default
     masked_age: ClassVar[int | None] = None  # from this age on, a birth was moved to hide an age over 89
+    visits: ClassVar[Visit] = Visit(type=EHR)  # what all visits of the format are, unless the upload says more
 
     def __init__(self, files: Sequence[SourceFile], options: Options) -> None:
         self.files, self.options = files, options
         self.unit: Unit = self.units[0] if options.unit == "auto" else options.unit
         if self.unit not in self.units:
             raise RequestError(f"the format {self.name} has records by {' or '.join(self.units)} only")
-        # filled while reading, where the upload is a CDM
+        # filled while reading, where the upload is a CDM or says at least which table a code belongs in
         self.concepts: dict[str, CodeConcepts] = {}  # of codes, where there is a concept table
         self.ways: list[Row] = []
         self.kinds: Mapping[KindName, Sequence[Kind]] = {}

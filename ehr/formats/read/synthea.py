@@ -5,6 +5,9 @@ Exports differ in their column names: `PATIENT`, `med_pat_id` and `pat_id` all s
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from ehr.formats.cdm import Row
 from ehr.formats.read.columns import as_days, stripped
 from ehr.formats.read.event_tables import Table, TablesReader
 from ehr.formats.read.protocol import Batch, Events, Patients
@@ -27,6 +30,14 @@ def _more(prefix: str) -> dict[str, tuple[str, ...]]:
     }
 
 
+# table -> where its rows stand in a CDM: SNOMED has conditions and procedures
+CDM_TABLES = {
+    "conditions": "condition_occurrence",
+    "procedures": "procedure_occurrence",
+    "medications": "drug_exposure",
+}
+
+
 class Synthea(TablesReader):
     name = "synthea"
     tables = (
@@ -47,5 +58,7 @@ class Synthea(TablesReader):
             return
         day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
         record, code = rows.columns[self.unit], stripped(rows.columns["code"])
+        self.ways = self.ways or [Row(each) for each in CDM_TABLES.values()]
+        way = np.full(len(rows), list(CDM_TABLES).index(table.name), dtype=np.int64)
         name = rows.columns.get(NAME)
-        yield Events(rows.file, rows.lines, record, code, table.system, patient, day=day, name=name)
+        yield Events(rows.file, rows.lines, record, code, table.system, patient, day=day, way=way, name=name)

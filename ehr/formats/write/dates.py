@@ -3,18 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.codes.systems import band_start
-
 SYNTHETIC_DATES = (
     "records have no dates; where a format needs them (omop.zip, fhir.ndjson, meds.parquet, mimic-iii.zip) the day is"
-    " 2020-01-01 plus the record's number modulo 365 days, a birth is that day minus the age band's first year and five"
-    " more, and both carry no information"
+    " 2020-01-01 plus the record's number modulo 365 days, a birth lies as many years before as are the age band's"
+    " middle, or the year nearest to it at which people have the record's codes, and both carry no information"
 )
 FIRST_DAY = np.datetime64("2020-01-01", "D")
 DAYS = 365
-# A band of ten years is entered by its middle. Who has no age band was born in a year nobody takes for true: the first
-# that OHDSI's checks let pass.
-MIDDLE_OF_BAND = 5
+# Who has no age band was born in a year nobody takes for true: the first that OHDSI's checks let pass.
 UNKNOWN_BIRTH_YEAR = 1850
 
 
@@ -24,6 +20,6 @@ def days_of(records: NDArray[np.int64]) -> NDArray[np.datetime64]:
     return days
 
 
-def birth_year(band: str | None) -> int:
-    """The year of birth that reads as this age band on any of the days above."""
-    return UNKNOWN_BIRTH_YEAR if band is None else 2020 - band_start(band) - MIDDLE_OF_BAND
+def birth_year(age: int | None) -> int:
+    """The year of birth, as of whose first day one has this age on any of the days above."""
+    return UNKNOWN_BIRTH_YEAR if age is None else 2020 - age

@@ -7,15 +7,20 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ehr.codes.systems import domain_of, split_code, split_lab, without_decile
+from ehr.codes.systems import VISIT, Domain, split_code, split_decile, without_decile
+from ehr.formats.cdm import SourceCdm
 from ehr.formats.fhir_codes import CODE, URI, coding_of
+from ehr.formats.known_concepts import ENCOUNTER_CLASSES
 from ehr.formats.write.dates import birth_year, days_of
 from ehr.formats.write.lab_values import LabValues, as_texts
+from ehr.formats.write.omop_rows import CodeRows
 from ehr.formats.write.people import People, Person
 from ehr.formats.write.protocol import Block, CohortSource, Writer
+from ehr.formats.write.stays import Stays
 from ehr.labs import LabUnit
 
-TAG = {"system": "http://terminology.hl7.org/CodeSystem/v3-ActReason", "code": "HTEST", "display": "test health data"}
+TERMINOLOGY = "http://terminology.hl7.org/CodeSystem/"
+TAG = {"system": f"{TERMINOLOGY}v3-ActReason", "code": "HTEST", "display": "test health data"}
 META = {"tag": [TAG]}
 SEXES = {"F": "female", "M": "male"}
 RECORDS_AT_A_TIME = 512
@@ -26,18 +31,22 @@ RECORD, DAY, NUMBER = "\ud800", "\ud801", "\ud802"
 
 def write_fhir(cohort: CohortSource) -> Iterator[bytes]:
     """Each code's resource becomes text once; a record fills in its number and day."""
-    people, labs = People(cohort), LabValues(cohort)
+    people, labs, source = People(cohort), LabValues(cohort), cohort.cdm() or SourceCdm()
+    domains = CodeRows(cohort, source).domains
     units = [unit if known else None for unit, known in zip(labs.units, labs.has_number.tolist(), strict=True)]
     names = [cohort.name_of(without_decile(code)) for code in cohort.vocabulary]
-    resources = [_template(_resource(code, i, units[i], names[i])) for i, code in enumerate(cohort.vocabulary)]
-    encounter = _template(ENCOUNTER)
+    resources = [
+        _template(_resource(code, i, domains[i], units[i], names[i])) for i, code in enumerate(cohort.vocabulary)
+    ]
+    stays = Stays(cohort, source, people)
+    encounters = [_template(_encounter(visit.concept, cohort)) for _, visit in stays.kinds]
     for block in cohort.blocks():
         numbers = as_texts(labs.of(block)).to_pylist()
-        yield from _records(people, block, numbers, resources, encounter)
+        yield from _records(people, block, numbers, resources, [encounters[kind] for kind in stays.of(block).tolist()])
 
 
 def _records(
-    people: People, block: Block, numbers: list[str | None], resources: list[str], encounter: str
+    people: People, block: Block, numbers: list[str | None], resources: list[str], encounters: list[str]
 ) -> Iterator[bytes]:
     persons, said_by_person = people.of(block), people.said_by_person(block).tolist()
     first, records = block
@@ -48,7 +57,7 @@ def _records(
         for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(records))):
             own = range(bounds[i], bounds[i + 1])
             events = (_filled(resources[codes[at]], numbers[at]) for at in own if not said_by_person[at])
-            texts = [_template(_patient(persons[i])), encounter, *events]
+            texts = [_template(_patient(persons[i])), encounters[i], *events]
             lines.append("".join(texts).replace(RECORD, str(first + i)).replace(DAY, days[i]))
         yield "".join(lines).encode()
 
@@ -67,35 +76,46 @@ def _patient(person: Person) -> dict[str, Any]:
     if sex is not None:
         resource["gender"] = sex
     if person.band is not None:
-        resource["birthDate"] = f"{birth_year(person.band):04d}"
+        resource["birthDate"] = DAY if person.is_newborn else f"{birth_year(person.age):04d}"
     return resource
 
 
 SUBJECT = {"reference": f"Patient/record-{RECORD}"}
-ENCOUNTER = {
+ENCOUNTER: dict[str, Any] = {
     "resourceType": "Encounter",
     "id": f"visit-{RECORD}",
     "meta": META,
     "status": "finished",
-    "class": {"system": "http://terminology.hl7.org/CodeSystem/v3-ActCode", "code": "IMP"},
     "subject": SUBJECT,
     "period": {"start": DAY, "end": DAY},
 }
 
 
-def _resource(code: str, position: int, unit: LabUnit | None, name: str | None) -> dict[str, Any]:
+def _encounter(concept: int, cohort: CohortSource) -> dict[str, Any]:
+    """An encounter must have a class, if only one that says it is not known. The concept stands beside it where records
+    have it as a code."""
+    code = ENCOUNTER_CLASSES.get(concept)
+    values = "v3-ActCode" if code is not None else "v3-NullFlavor"
+    resource = ENCOUNTER | {"class": {"system": f"{TERMINOLOGY}{values}", "code": code or "UNK"}}
+    if (own := f"{VISIT}:{concept}") in cohort.vocabulary:
+        name = cohort.name_of(own)
+        resource["type"] = [{"coding": [coding_of(own) | ({} if name is None else {"display": name})]}]
+    return resource
+
+
+def _resource(code: str, position: int, kind: Domain, unit: LabUnit | None, name: str | None) -> dict[str, Any]:
     """What a code says, as the resource of its domain. `unit`: of its number; None where it has none."""
-    system, _, decile = split_lab(code)
+    decile = split_decile(code)[1]
     concept = {"coding": [coding_of(without_decile(code)) | ({} if name is None else {"display": name})]}
-    kind = "observation" if decile else domain_of(system)
     common = {
         "id": f"record-{RECORD}-code-{position}",
         "meta": META,
         "subject": SUBJECT,
         "encounter": {"reference": f"Encounter/visit-{RECORD}"},
     }
+    kind = "observation" if decile else kind
     if kind == "condition":
-        status = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/condition-clinical", "code": "active"}]}
+        status = {"coding": [{"system": f"{TERMINOLOGY}condition-clinical", "code": "active"}]}
         return {"resourceType": "Condition", **common, "clinicalStatus": status, "code": concept, "onsetDateTime": DAY}
     if kind == "procedure":
         return {"resourceType": "Procedure", **common, "status": "completed", "code": concept, "performedDateTime": DAY}

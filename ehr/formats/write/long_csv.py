@@ -30,8 +30,9 @@ def write_long_csv(cohort: CohortSource) -> Iterator[bytes]:
 
 
 def _cells(code: str) -> str:
-    vocabulary, colon, rest = code.partition(":")
-    return f",{defused(vocabulary)},{defused(rest)}" if colon else f",,{defused(code)}"
+    """A code with nothing on one side of its colon is written whole: an empty cell would be no code."""
+    vocabulary, _, rest = code.partition(":")
+    return f",{defused(vocabulary)},{defused(rest)}" if vocabulary and rest else f",,{defused(code)}"
 
 
 LONG_CSV = Writer("long.csv", "text/csv; charset=utf-8", "csv", write_long_csv, "records without codes")

@@ -99,7 +99,12 @@ def _patients(cohort: CohortSource) -> Iterator[bytes]:
         own = csv.numbers(record)
         at = np.arange(len(people))
         sexes = csv.by_code([split_code(person.sex)[1] if person.sex else "" for person in people], at)
-        births = csv.by_code([f"{birth_year(person.band)}-01-01{MIDNIGHT}" for person in people], at)
+        days = days_of(record).astype(str).tolist()
+        dates = [
+            day if person.is_newborn else f"{birth_year(person.age)}-01-01"
+            for person, day in zip(people, days, strict=True)
+        ]
+        births = csv.by_code([f"{date}{MIDNIGHT}" for date in dates], at)
         cells = {"ROW_ID": own, "SUBJECT_ID": own, "GENDER": sexes, "DOB": births, "EXPIRE_FLAG": "0"}
         yield csv.lines(PATIENTS, cells, len(record))
 

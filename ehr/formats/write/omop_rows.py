@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.codes.systems import domain_of, split_lab, without_decile
-from ehr.formats.cdm import Pattern, Row, SourceCdm, concept_ids
+from ehr.codes.systems import Domain, domain_of, split_lab, visit_concept, without_decile
+from ehr.formats.cdm import EVENT_TABLES, Pattern, Row, SourceCdm, concept_ids
 from ehr.formats.concepts import CodeConcepts
 from ehr.formats.write import draws
 from ehr.formats.write.omop_tables import TABLE_OF
@@ -46,16 +46,21 @@ class CodeRows:
     def patterns(self) -> list[list[tuple[float, list[CodeRow]]]]:
         """Of each code: shares, and rows."""
         local: dict[str, int] = {}  # the deciles of a lab share the lab's concept
-        found, first = [], self._first_local
+        found, first, kind = [], self._first_local, self.cdm.otherwise.type
         for position, code in enumerate(self.cohort.vocabulary):
             own = local.setdefault(without_decile(code), first + position)
             found.append(
                 [
-                    (pattern.share, [_written(position, n, row, code, own) for n, row in enumerate(pattern.rows)])
+                    (pattern.share, [_written(position, n, row, code, own, kind) for n, row in enumerate(pattern.rows)])
                     for pattern in self.cdm.rows.get(without_decile(code)) or [self._by_system(code)]
                 ]
             )
         return found
+
+    @cached_property
+    def domains(self) -> list[Domain]:
+        """The kind of fact each code states, by the first row of its commonest pattern."""
+        return [EVENT_TABLES[patterns[0][1][0].table] for patterns in self.patterns]
 
     @cached_property
     def _first_local(self) -> int:
@@ -63,8 +68,9 @@ class CodeRows:
         ways = (row for patterns in self.cdm.rows.values() for pattern in patterns for row in pattern.rows)
         kinds = (kind for mix in (self.cdm.people, self.cdm.visits, self.cdm.periods) for _, kind in mix)
         units = (curve.unit.concept_id or 0 for curve in self.cohort.lab_curves.values() if curve.unit is not None)
+        visits = (visit_concept(code) or 0 for code in self.cohort.vocabulary)
         used = (number for each in (*ways, *kinds) for number in concept_ids(each))
-        taken = np.array([*used, *units], dtype=np.int64)
+        taken = np.array([*used, *units, *visits], dtype=np.int64)
         free = (at for at in LOCAL_CONCEPTS if not np.any((taken >= at) & (taken < at + len(self.cohort.vocabulary))))
         return next(free, LOCAL_CONCEPTS[0])
 
@@ -115,11 +121,13 @@ class CodeRows:
         return Pattern(1.0, (Row(table, standard, source),))
 
 
-def _written(position: int, nth: int, row: Row, code: str, local: int) -> CodeRow:
-    """Where the upload had no source concept, one of our own explains the code."""
+def _written(position: int, nth: int, row: Row, code: str, local: int, usual: int) -> CodeRow:
+    """Where the upload had no source concept, one of our own explains the code; without a type it has the `usual`."""
     source = local if row.source is None else row.source
     source_code = row.source_code or without_decile(code)
-    return CodeRow(position, nth, row.table, row.standard or 0, source, row.type or 0, source_code)
+    return CodeRow(
+        position, nth, row.table, row.standard or 0, source, usual if row.type is None else row.type, source_code
+    )
 
 
 def numbered_blocks(cohort: CohortSource) -> Iterator[tuple[int, Block]]:

@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ehr.codes.systems import BY_NAME, split_code
-from ehr.formats.cdm import EVENT_TABLES, SourceCdm
+from ehr.formats.cdm import EVENT_TABLES, SourceCdm, Visit
 from ehr.formats.concepts import UNDEFINED, CodeConcepts, Concept
+from ehr.formats.known_concepts import GENDERS, KNOWN
 from ehr.formats.write import csv_tables as csv
 from ehr.formats.write.omop_rows import CodeRow
 from ehr.formats.write.omop_tables import CONCEPT, CONCEPT_CLASS, DOMAIN, VOCABULARY
 from ehr.labs import UCUM, LabUnit
 
 NO_CONCEPT = Concept(0, "None", "No matching concept", "No matching concept", "Metadata", UNDEFINED)
-GENDERS = (
-    Concept(8507, "Gender", "M", "MALE", "Gender", "Gender", "S"),
-    Concept(8532, "Gender", "F", "FEMALE", "Gender", "Gender", "S"),
-)
 UNKNOWN = "OMOP"  # the vocabulary of concepts of which nothing but the id is known, as in codes of the reader
 TYPE = "Type Concept"
 SHORT, LONG, NAME = 20, 50, 255  # columns of the CDM
@@ -32,14 +29,16 @@ def concepts_of(
     codes: Mapping[str, CodeConcepts],
     units: Sequence[LabUnit] = (),
     name_of: Callable[[str], str | None] = lambda code: None,
+    visits: Sequence[Visit] = (),
 ) -> dict[int, Concept]:
     """By id: all that a cohort's tables refer to. `name_of` a code, where no concept table named it."""
     told = [each for pair in codes.values() for each in (pair.source, pair.standard) if each is not None]
     known = {concept.concept_id: concept for concept in (*told, *cdm.concepts)}
     found = {concept.concept_id: concept for concept in (NO_CONCEPT, *GENDERS)}
-    for stub in (*_sources(rows, name_of), *_standards(rows), *_kinds(cdm), *_units(units)):
+    for stub in (*_sources(rows, name_of), *_standards(rows), *_kinds(cdm, visits), *_units(units)):
         if stub.concept_id not in found:
-            found[stub.concept_id] = _with_place(known.get(stub.concept_id, stub), stub)
+            shared = KNOWN.get(stub.concept_id, stub)
+            found[stub.concept_id] = _with_place(known.get(stub.concept_id, shared), stub)
         elif stub.standard_concept and stub.concept_id not in known:
             found[stub.concept_id] = replace(found[stub.concept_id], standard_concept="S")
     return found
@@ -68,16 +67,17 @@ def _standards(rows: Sequence[CodeRow]) -> Iterator[Concept]:
         yield _standard(row.type, TYPE)
 
 
-def _kinds(cdm: SourceCdm) -> Iterator[Concept]:
+def _kinds(cdm: SourceCdm, visits: Sequence[Visit]) -> Iterator[Concept]:
     for _, person in cdm.people:
         yield _source(person.race_source, "Race", person.race_source_value)
         yield _source(person.ethnicity_source, "Ethnicity", person.ethnicity_source_value)
         yield _standard(person.race, "Race")
         yield _standard(person.ethnicity, "Ethnicity")
-    for _, visit in cdm.visits:
+    for visit in visits:
         yield _source(visit.source, "Visit", "")
         yield _standard(visit.concept, "Visit")
         yield _standard(visit.type, TYPE)
+    yield _standard(cdm.otherwise.type, TYPE)
     for _, period in cdm.periods:
         yield _standard(period.type, TYPE)
 

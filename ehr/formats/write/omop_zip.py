@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ehr.canonical_json import to_json
 from ehr.codes.systems import split_code
-from ehr.formats.cdm import Period, Person, SourceCdm, Visit
+from ehr.formats.cdm import Period, Person, SourceCdm
 from ehr.formats.concepts import Concept
 from ehr.formats.write import csv_tables as csv
 from ehr.formats.write import draws
@@ -27,12 +27,14 @@ from ehr.formats.write.lab_values import LabValues, as_texts
 from ehr.formats.write.omop_rows import CodeRows, numbered_blocks
 from ehr.formats.write.people import People
 from ehr.formats.write.protocol import Block, CohortSource, Ints, Writer
+from ehr.formats.write.stays import Stays
 from ehr.formats.write.zips import ZipStream
 
 SEXES = {"SEX:M": (8507, "M"), "SEX:F": (8532, "F")}
 DRAWN = (
-    "race, ethnicity, and the concepts and types of visits and observation periods are drawn for each record by itself,"
-    " by the shares they had in the upload among those that at least 11 patients have; they say nothing about its codes"
+    "race, ethnicity, the types of visits and observation periods, and the concepts of visits whose record has no code"
+    " VISIT are drawn for each record by itself, by the shares they had in the upload among those that at least 11"
+    " patients have; they say nothing about its codes"
 )
 
 
@@ -49,12 +51,16 @@ class Cdm:
         kinds = self.source.people or ((1.0, Person()),)
         for record, people in self.persons.all():
             sexes = [SEXES.get(person.sex or "", (0, "")) for person in people]
-            years = np.array([birth_year(person.band) for person in people], dtype=np.int64)
+            years = np.array([birth_year(person.age) for person in people], dtype=np.int64)
             own, kind = csv.numbers(record), self._drawn(draws.PEOPLE, kinds, record)
             cells: dict[str, Any] = {"person_id": own, "person_source_value": own, "gender_source_concept_id": "0"}
             cells["gender_concept_id"] = csv.numbers(np.array([number for number, _ in sexes], dtype=np.int64))
             cells["gender_source_value"] = csv.by_code([text for _, text in sexes], np.arange(len(sexes)))
             cells["year_of_birth"] = csv.numbers(years)
+            born = days_of(record).astype(object)
+            for column in ("month", "day"):  # of newborns; of others it is not known
+                texts = [str(getattr(born[i], column)) if who.is_newborn else "" for i, who in enumerate(people)]
+                cells[f"{column}_of_birth"] = pa.array(texts, pa.string())
             for name in ("race", "ethnicity"):
                 for column, field in (("concept_id", name), ("source_concept_id", f"{name}_source")):
                     cells[f"{name}_{column}"] = _texts(kinds, field, kind)
@@ -63,7 +69,7 @@ class Cdm:
 
     def periods(self) -> Iterator[bytes]:
         """A period is as long as the record's visit."""
-        kinds = self.source.periods or ((1.0, Period()),)
+        kinds = self.source.periods or ((1.0, Period(self.source.otherwise.type)),)
         for record in self.cohort.numbers():
             own, day = csv.numbers(record), csv.days(days_of(record))
             cells = {"observation_period_id": own, "person_id": own}
@@ -72,9 +78,9 @@ class Cdm:
             yield csv.lines(tables.PERIOD, cells | types | dates, len(record))
 
     def visits(self) -> Iterator[bytes]:
-        kinds = self.source.visits or ((1.0, Visit()),)
-        for record in self.cohort.numbers():
-            own, day, kind = csv.numbers(record), csv.days(days_of(record)), self._drawn(draws.VISITS, kinds, record)
+        kinds = self._stays.kinds
+        for record, kind in self._stays.all():
+            own, day = csv.numbers(record), csv.days(days_of(record))
             cells = {"visit_occurrence_id": own, "person_id": own, "visit_source_value": own}
             fields = {
                 "visit_concept_id": "concept",
@@ -161,7 +167,12 @@ class Cdm:
     @cached_property
     def concepts(self) -> dict[int, Concept]:
         known = self.source, self.cohort.concepts, self.labs.units
-        return vocabulary.concepts_of(self.code_rows.all, *known, self.cohort.name_of)
+        visits = [visit for _, visit in self._stays.kinds]
+        return vocabulary.concepts_of(self.code_rows.all, *known, self.cohort.name_of, visits)
+
+    @cached_property
+    def _stays(self) -> Stays:
+        return Stays(self.cohort, self.source, self.persons)
 
     def about(self) -> Iterator[bytes]:
         yield csv.one_row(
