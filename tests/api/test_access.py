@@ -45,19 +45,19 @@ def test_open_does_not_mean_open_to_the_web(open_front: Front, headers: dict[str
 def test_the_service_stays_closed_when_the_last_key_is_revoked(tmp_path: Path) -> None:
     settings = settings_for(tmp_path, f"sqlite:///{tmp_path / 'revoked.sqlite'}")
     with Front(settings) as front:
-        assert httpx.get(f"{front.url}/jobs").status_code == 200
-        assert httpx.get(f"{front.url}/readyz").json()["open"] is True
+        assert front.get("/jobs").status_code == 200
+        assert front.get("/readyz").json()["open"] is True
         secret = front.key("ada")
         with front.services.database.session_scope() as session:
             keys = KeyRepository(session)
             keys.revoke(keys.authenticate(secret).id)
-        answer = httpx.get(f"{front.url}/jobs")
+        answer = front.get("/jobs")
         assert_problem(answer, 401, "unauthorized")
         assert "every API key is revoked" in answer.json()["detail"]
-        assert httpx.get(f"{front.url}/readyz").json()["open"] is False
+        assert front.get("/readyz").json()["open"] is False
         assert check_binding(settings)
         front.key("ada")
-        assert "send an API key" in httpx.get(f"{front.url}/jobs").json()["detail"]
+        assert "send an API key" in front.get("/jobs").json()["detail"]
 
 
 def test_keys_close_the_service(front: Front) -> None:
