@@ -186,8 +186,9 @@ def test_what_a_gan_refuses() -> None:
         briefly("emr-wgan").sample(SampleRequest(5, steps=2))
     with pytest.raises(DataError, match="single record"):
         EmrWgan.fit(FitRequest(population(1), None, TINY))
+    beyond_all_bounds = EmrWganConfig.of(TINY | {"width": 8}).model_copy(update={"learning_rate": 1e30})
     with pytest.raises(TrainingError, match="lower learning_rate"):
-        EmrWgan.fit(FitRequest(population(200), None, TINY | {"width": 8, "learning_rate": 1e30}))
+        EmrWgan.fit(FitRequest(population(200), None, beyond_all_bounds))
 
 
 # --- rejection ---

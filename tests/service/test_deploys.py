@@ -61,7 +61,7 @@ def test_a_stopped_worker_hands_its_job_over_at_once(stand: Stand) -> None:
     stand.succeed(job_id)
     assert stand.states(job_id) == ["queued", "running", "queued", "running", "succeeded"]
     assert attempts_left(stand, job_id) + 1 == left
-    wait_until(lambda: stand.blobs("uploads") == [], 10, "removal of the upload")
+    wait_until(lambda: stand.blobs("uploads") == [], "removal of the upload")
 
 
 @ONE_DATABASE
