@@ -14,7 +14,7 @@ ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True
 ANOTHER_DATABASE = pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 
 
-def stopped(worker: Worker, seconds: float = 20) -> int:
+def stopped(worker: Worker, seconds: float = 60) -> int:
     """SIGTERM to the worker alone, as a container's runtime sends it; its exit code."""
     worker.process.terminate()
     return worker.process.wait(seconds)
@@ -56,7 +56,7 @@ def test_a_stopped_worker_hands_its_job_over_at_once(stand: Stand) -> None:
     left = attempts_left(stand, job_id) + 1  # this one included
     stand.worker(**LONG_LEASE)
     first.signal_tree(signal.SIGTERM)  # to its children, too, as an init process that forwards signals does
-    assert first.process.wait(20) == 0
+    assert first.process.wait(60) == 0
     assert stand.job(job_id).state in ("queued", "running")
     stand.succeed(job_id)
     assert stand.states(job_id) == ["queued", "running", "queued", "running", "succeeded"]
@@ -70,7 +70,7 @@ def test_work_that_does_not_listen_is_given_back_by_force(stand: Stand) -> None:
     job_id = stand.ingest(long_csv(), "deaf:60")
     stand.wait(job_id, state="running")
     worker.process.terminate()
-    worker.process.wait(20)
+    worker.process.wait(60)
     job = stand.job(job_id)
     assert (job.state, job.worker) == ("queued", None)
     assert attempts_left(stand, job_id) == 3

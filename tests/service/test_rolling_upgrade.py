@@ -41,7 +41,7 @@ def test_a_worker_beside_a_later_version(stand: Stand) -> None:
         assert answer.status_code == 503 and "start a newer version" in answer.json()["checks"]["schema"]
         assert answer.json()["checks"]["database"] == "ok"
     refused = stand.worker()
-    assert refused.process.wait(30) == 1
+    assert refused.process.wait(90) == 1
     assert "does not start" in refused.log.read_text() and f"from {LATER} on" in refused.log.read_text()
 
 
@@ -49,7 +49,7 @@ def test_a_worker_beside_a_later_version(stand: Stand) -> None:
 def test_a_worker_waits_for_the_migrations_it_needs(stand: Stand) -> None:
     migrate.downgrade(stand.url, "0003")
     refused = stand.worker(SCHEMA_WAIT_SECONDS="0")
-    assert refused.process.wait(30) == 1
+    assert refused.process.wait(90) == 1
     assert "run 'ehr-d3pm migrate'" in refused.log.read_text()
     waits = stand.worker()
     migrate.upgrade(stand.url)
