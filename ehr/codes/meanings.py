@@ -88,7 +88,12 @@ def _group(system: str, number: str) -> str | None:
     if system == AGE and number:
         return f"Age {number.replace('-', ' to ').replace('+', ' and over')}"
     if system == VISIT:
-        return {"9201": "Inpatient visit", "9202": "Outpatient visit", "9203": "Emergency room visit"}.get(number)
+        return {
+            "0": "Another kind of visit",
+            "9201": "Inpatient visit",
+            "9202": "Outpatient visit",
+            "9203": "Emergency room visit",
+        }.get(number)
     if system == "CCS":
         return _ccs().get(number)
     if system == "ICD9CHAPTER" and number.isdecimal() and 0 < int(number) <= len(ICD9_CHAPTERS):

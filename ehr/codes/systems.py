@@ -7,6 +7,7 @@ Domain = Literal["condition", "procedure", "drug", "measurement", "observation"]
 
 SEX, AGE = "SEX", "AGE"
 VISIT = "VISIT"  # what kind of visit a record is, by the id of its concept in OMOP
+OTHER_VISIT = f"{VISIT}:0"  # a kind that few have, or that is not known
 LOCAL_URL = "urn:ehr-d3pm:code-system:"
 # Leading zeros are part of these codes: as numbers they are other codes.
 ZEROS_MATTER = ("ICD", "NDC", "CPT", "HCPCS")

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks._omop_round_trip import cohort_of, read
@@ -18,7 +19,8 @@ from tests.formats.cdm import load_cdm
 from tests.formats.cohorts import stored
 from tests.formats.omop_folder import omop_tables
 from tests.formats.reading import ROOMY, read_upload
-from worker.ingestion.people import common_bands
+from worker.ingestion.numbering import EMPTY
+from worker.ingestion.people import common_bands, common_visits
 
 VISITS = 12
 
@@ -120,12 +122,19 @@ def test_a_visit_is_of_the_kind_its_record_says(tmp_path: Path) -> None:
 
 
 def test_a_visit_without_a_code_is_drawn_and_one_with_a_rare_concept_is_told(tmp_path: Path) -> None:
-    codes = ("ICD9DX:25000", "VISIT:9203")
+    codes = ("ICD9DX:25000", "VISIT:0", "VISIT:9203")
     source = SourceCdm(visits=((0.5, Visit(9201, 32818)), (0.5, Visit(9202, 32818))))
-    cohort = replace(stored(tmp_path / "store", [[[0]] * 40 + [[0, 1]]], codes), cdm=lambda: source)
+    cohort = replace(stored(tmp_path / "store", [[[0]] * 20 + [[0, 1]] * 20 + [[0, 2]]], codes), cdm=lambda: source)
     visits = rows_of(form(cohort, "omop.zip"), "visit_occurrence")
     assert {row["visit_concept_id"] for row in visits[:40]} == {"9201", "9202"}
     assert (visits[40]["visit_concept_id"], visits[40]["visit_type_concept_id"]) == ("9203", "32818")
+
+
+def test_every_visit_has_a_kind_also_a_rare_one() -> None:
+    common, few = [1] * 20 + [2] * 12, [3] * 5 + [EMPTY] * 5
+    assert common_visits(np.array(common + few), 11, 0).tolist() == common + [1] * 10
+    assert common_visits(np.array([*common, *few, 4]), 11, 0).tolist() == common + [0] * 11
+    assert common_visits(np.array([EMPTY] * 30), 11, 0).tolist() == [EMPTY] * 30
 
 
 def test_a_patient_has_no_kind_of_visit(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.codes.rollups import ROLLUPS, rolled_up
-from ehr.codes.systems import VISIT, ZEROS_MATTER
+from ehr.codes.systems import OTHER_VISIT, VISIT, ZEROS_MATTER
 from ehr.errors import DataError, TooLargeError
 from ehr.formats.read.protocol import Batch, Events, Kinds, Lines, Patients, Visits
 from ehr.formats.read.rejects import Rejects
@@ -21,7 +21,7 @@ from worker.ingestion.cdm import CdmTally, Facts
 from worker.ingestion.deciles import Labs
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
-from worker.ingestion.people import People, common_bands
+from worker.ingestion.people import People, common_bands, common_visits
 
 Mask = NDArray[np.bool_]
 
@@ -227,6 +227,7 @@ class Encoder:
     def _about_records(self, record: Ints, choices: Choices) -> tuple[Ints, Ints]:
         """(record, code) of what is not in their rows: sex, age band and kind of visit."""
         visit = self._visit_code.up_to(len(self.records))[record]
+        visit = common_visits(visit, choices.min_records, self.codes.number(OTHER_VISIT))
         rows, codes = [record[visit != EMPTY]], [visit[visit != EMPTY]]
         owner = self._patient_of.up_to(len(self.records))[record]
         record, owner = record[owner >= 0], owner[owner >= 0]

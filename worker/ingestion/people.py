@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ehr.codes.systems import BANDS, SEX, age_band
 from ehr.formats.read.protocol import Patients
-from worker.ingestion.numbering import Growing, Ints, Numbering
+from worker.ingestion.numbering import EMPTY, Growing, Ints, Numbering
 
 UNKNOWN = np.iinfo(np.int64).max
 OLDEST = 125
@@ -66,6 +66,16 @@ def common_bands(bands: list[str | None], least: int) -> list[str | None]:
             counts[next_band] += counts[band]
             becomes = {each: next_band if now == band else now for each, now in becomes.items()} | {band: next_band}
     return [band if band is None else becomes.get(band, band) for band in bands]
+
+
+def common_visits(visit: Ints, least: int, other: int) -> Ints:
+    """The kind of visit (R,) of each record, EMPTY where it is not known, so that all have one: rare kinds together are
+    `other`, or the commonest kind if even together fewer than `least` records have them."""
+    if not (visit != EMPTY).any():
+        return visit
+    counts = np.bincount(visit[visit != EMPTY])
+    rare = (visit == EMPTY) | (counts[visit] < least)
+    return np.where(rare, other if rare.sum() >= least else counts.argmax(), visit)
 
 
 def days_since_1970(column: pa.Date32Array) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.codes.edits import edits_of
-from ehr.codes.systems import AGE, BANDS, SEX, SEXES, VISIT, band_start, visit_concept
+from ehr.codes.systems import AGE, BANDS, OTHER_VISIT, SEX, SEXES, VISIT, band_start, visit_concept
 from ehr.formats.write.protocol import Block, CohortSource, Ints
 
 OLDEST = 124
@@ -39,7 +39,7 @@ class People:
     @cached_property
     def _codes(self) -> dict[str, NDArray[np.bool_]]:
         """system -> which codes a person or a visit says. `AGE:elderly` is a code like any other."""
-        visits = [code for code in self.cohort.vocabulary if visit_concept(code) is not None]
+        visits = [code for code in self.cohort.vocabulary if code == OTHER_VISIT or visit_concept(code) is not None]
         return {
             system: np.array([code in known for code in self.cohort.vocabulary], dtype=bool)
             for system, known in ((SEX, SEXES), (AGE, BANDS), (VISIT, visits))
