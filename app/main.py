@@ -7,7 +7,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from app import openapi, problems
+from app import openapi, problems, web
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.routers import ROUTERS
 from app.services import Services
@@ -32,10 +32,11 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = services
-    for router in ROUTERS:
+    for router in (*ROUTERS, *web.ROUTERS):
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

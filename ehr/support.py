@@ -15,6 +15,8 @@ from ehr.records import Records, indptr_of
 
 BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
 
+MOST_LOOKED_AT = 20_000  # records, for a few that have what targets ask for
+
 
 @dataclass(frozen=True)
 class Requirement:
@@ -62,6 +64,32 @@ class ReferenceCohort:
         for number, codes in enumerate(targets):
             met |= self.holds(Requirement(codes))[rows].astype(np.int64) << number
         return int(np.bincount(met, minlength=1 << len(targets)).min())
+
+    def first(self, parts: Sequence[Requirement], shares: Sequence[tuple[tuple[int, ...], float]], n: int) -> list[int]:
+        """The first records, n at most, for which all parts hold; of those, as large a share has one of each target's
+        codes as it asks for, and the rest none. `shares`: the codes and the share of each target."""
+        rows = np.flatnonzero(self.satisfied(parts))
+        meets = np.array([self.holds(Requirement(codes))[rows] for codes, _ in shares], dtype=bool)  # (targets, rows)
+        room = np.array([[n - round(share * n), round(share * n)] for _, share in shares], dtype=int)  # not met, met
+        chosen: list[int] = []
+        for number, row in enumerate(rows[:MOST_LOOKED_AT]):
+            if len(chosen) == n:
+                break
+            met = meets[:, number].astype(int) if len(shares) else np.zeros(0, dtype=int)
+            if np.all(room[np.arange(len(shares)), met] > 0):
+                room[np.arange(len(shares)), met] -= 1
+                chosen.append(int(row))
+        return chosen
+
+    def codes_of(self, rows: Sequence[int]) -> list[list[int]]:
+        """The codes of some records, ascending."""
+        wanted = np.zeros(self.n_records, dtype=bool)
+        wanted[list(rows)] = True
+        places = np.flatnonzero(wanted[self._rows])
+        codes: dict[int, list[int]] = {row: [] for row in rows}
+        for row, code in zip(self._rows[places], np.searchsorted(self._starts, places, side="right") - 1, strict=True):
+            codes[int(row)].append(int(code))
+        return [codes[row] for row in rows]
 
     def expected_patients(self, count: int) -> float:
         """In how many training records one would find what `count` of the drawn ones satisfy."""

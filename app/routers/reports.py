@@ -67,7 +67,7 @@ def get_report_schema(identity: Reader) -> dict[str, Any]:
 @router.get("/reports/{job_id}.html", response_class=HTMLResponse, responses=PAGE)
 def get_report_page(job_id: str, services: Services_, identity: Reader, reader: For = None) -> HTMLResponse:
     """Show the newest report on a cohort as one self-contained page."""
-    return _page(_report(services, identity, job_id, reader))
+    return _page(report_for(services, identity, job_id, reader))
 
 
 @router.get(
@@ -88,11 +88,14 @@ def get_report(
     cohort's own records, and what was found out about its model once; where the cohort may not leave, neither may that.
     JSON as `GET /reports/schema.json` describes it, or a page if `Accept` asks for text/html first.
     """
-    report = _report(services, identity, job_id, reader)
+    report = report_for(services, identity, job_id, reader)
     return _page(report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
 
 
-def _report(services: Services, identity: Identity, job_id: str, wanted: str | None) -> Report | ShareableReport:
+def report_for(
+    services: Services, identity: Identity, job_id: str, wanted: str | None, looked_at: bool = True
+) -> Report | ShareableReport:
+    """The report as the caller may see it. `looked_at`: as opposed to its verdict being listed; that is not audited."""
     if wanted == CUSTODIAN:
         identity.require(DATA)
     for_custodians = identity.is_custodian and wanted != SHAREABLE
@@ -100,7 +103,8 @@ def _report(services: Services, identity: Identity, job_id: str, wanted: str | N
     with services.database.session_scope() as session:
         report = read(session, identity, job_id)
         shown = report.job_id if isinstance(report, Report) else report.cohort_id
-        audit(session, identity, "download report", shown, reader=report.reader)
+        if looked_at:
+            audit(session, identity, "download report", shown, reader=report.reader)
         return report
 
 

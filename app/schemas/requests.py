@@ -130,6 +130,23 @@ class GenerateRequest(Request):
         return bool(self.targets) or not self.conditions.is_empty
 
 
+class ProbeRequest(Request):
+    """Look at a few records."""
+
+    model_config = _examples(
+        {
+            "model_id": "mdl_0123456789abcdef0123456789abcdef",
+            "n": 20,
+            "conditions": {"all_of": ["ICD10CM:E84"]},
+        }
+    )
+
+    model_id: Id
+    n: int = Field(20, ge=1, le=100, strict=True, description="most records to show")
+    conditions: AskedCondition = Field(default_factory=AskedCondition)
+    targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
+
+
 class DatasetForm(Request):
     """The fields beside the files of an upload."""
 

@@ -1,0 +1,24 @@
+"""The first page: where to start, and what is there."""
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from app.access import Anyone, Services_
+from app.routers.cohorts import list_cohorts
+from app.routers.datasets import list_datasets
+from app.routers.jobs import list_jobs
+from app.routers.models import list_models
+from app.web.shell import page, page_router
+
+router = page_router()
+NEWEST = 3
+
+
+@router.get("/")
+def show_home(request: Request, services: Services_, identity: Anyone) -> Response:
+    found = {"datasets": [], "models": [], "cohorts": []}
+    if identity.may("read"):
+        lists = {"datasets": list_datasets, "models": list_models, "cohorts": list_cohorts}
+        found = {name: listed(services, identity, limit=NEWEST).items for name, listed in lists.items()}  # type: ignore[operator]
+    jobs = list_jobs(services, identity, limit=NEWEST).items
+    return page(request, "home.html", identity, active="home", jobs=jobs, **found)
