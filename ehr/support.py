@@ -68,17 +68,18 @@ class ReferenceCohort:
     def first(self, parts: Sequence[Requirement], shares: Sequence[tuple[tuple[int, ...], float]], n: int) -> list[int]:
         """The first records, n at most, for which all parts hold; of those, as large a share has one of each target's
         codes as it asks for, and the rest none. `shares`: the codes and the share of each target."""
-        rows = np.flatnonzero(self.satisfied(parts))
-        meets = np.array([self.holds(Requirement(codes))[rows] for codes, _ in shares], dtype=bool)  # (targets, rows)
-        room = np.array([[n - round(share * n), round(share * n)] for _, share in shares], dtype=int)  # not met, met
+        rows = np.flatnonzero(self.satisfied(parts))[:MOST_LOOKED_AT]
+        meets = [self.holds(Requirement(codes))[rows] for codes, _ in shares]
+        room = [{True: round(share * n), False: n - round(share * n)} for _, share in shares]
         chosen: list[int] = []
-        for number, row in enumerate(rows[:MOST_LOOKED_AT]):
-            if len(chosen) == n:
-                break
-            met = meets[:, number].astype(int) if len(shares) else np.zeros(0, dtype=int)
-            if np.all(room[np.arange(len(shares)), met] > 0):
-                room[np.arange(len(shares)), met] -= 1
+        for number, row in enumerate(rows):
+            met = [bool(each[number]) for each in meets]
+            if all(left[has] > 0 for left, has in zip(room, met, strict=True)):
+                for left, has in zip(room, met, strict=True):
+                    left[has] -= 1
                 chosen.append(int(row))
+                if len(chosen) == n:
+                    break
         return chosen
 
     def codes_of(self, rows: Sequence[int]) -> list[list[int]]:

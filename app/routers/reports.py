@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
 from app.pages import report_page
+from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
@@ -67,7 +68,7 @@ def get_report_schema(identity: Reader) -> dict[str, Any]:
 @router.get("/reports/{job_id}.html", response_class=HTMLResponse, responses=PAGE)
 def get_report_page(job_id: str, services: Services_, identity: Reader, reader: For = None) -> HTMLResponse:
     """Show the newest report on a cohort as one self-contained page."""
-    return _page(report_for(services, identity, job_id, reader))
+    return _page(services, identity, report_for(services, identity, job_id, reader))
 
 
 @router.get(
@@ -89,7 +90,7 @@ def get_report(
     JSON as `GET /reports/schema.json` describes it, or a page if `Accept` asks for text/html first.
     """
     report = report_for(services, identity, job_id, reader)
-    return _page(report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
+    return _page(services, identity, report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
 
 
 def report_for(
@@ -126,10 +127,12 @@ def _by_itself(session: Session, identity: Identity, job_id: str) -> ShareableRe
     return shareable_report(description, details)
 
 
-def _page(report: Report | ShareableReport) -> HTMLResponse:
+def _page(services: Services, identity: Identity, report: Report | ShareableReport) -> HTMLResponse:
+    with services.database.read_scope() as session:
+        provenance = provenance_of(session, identity.owner, report)
     # nothing on the page may run or load, whatever a report's texts contain
     policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return HTMLResponse(report_page(report), headers={"Content-Security-Policy": policy})
+    return HTMLResponse(report_page(report, provenance), headers={"Content-Security-Policy": policy})
 
 
 def _prefers_html(accept: str) -> bool:

@@ -77,8 +77,10 @@ def show_preview(request: Request, body: ProbeRequest, services: Services_, iden
 @router.get("/app/cohorts/{job_id}")
 def show_cohort(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
     cohort = get_cohort(job_id, services, identity)
+    names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
     shown = {
         "cohort": cohort,
+        "model": names.get(cohort.model_id),
         "withheld": _withheld(services, identity, job_id),
         "media": MEDIA,
         "with_names": {writer.name for writer in WRITERS if writer.has_names},

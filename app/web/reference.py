@@ -98,7 +98,7 @@ def _operation(
         told["operationId"],
         method,
         path,
-        told["summary"],
+        told["description"].split("\n\n")[0].split(". ")[0].rstrip(".").replace("`", ""),
         _text(told["description"]),
         fields,
         example,

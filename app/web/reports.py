@@ -49,12 +49,19 @@ def show_comparison(
             TITLES.get(name[0], "This cohort by itself"),
             next(each[name].title or each[name].name for each in by_name if name in each),
             next(each[name].direction for each in by_name if name in each),
-            [each[name].figures.get("value") if name in each else None for each in by_name],
+            [_figure(each[name]) if name in each else None for each in by_name],
             [each[name].verdict if name in each else None for each in by_name],
         )
         for name in dict.fromkeys(name for each in by_name for name in each)
     ]
-    return page(request, "compare_reports.html", identity, active="reports", reports=found, rows=rows)
+    measured = [row for row in rows if any(figure is not None for figure in row.figures)]
+    return page(request, "compare_reports.html", identity, active="reports", reports=found, rows=measured)
+
+
+def _figure(metric: MetricReport) -> Figure | None:
+    """The one that is about the cohort: of an attack, how far it gets beyond its control."""
+    named = (metric.figures.get(role) for role in ("value", "gain"))
+    return next((figure for figure in named if figure is not None and figure.value is not None), None)
 
 
 def _metrics(report: Report | ShareableReport) -> list[tuple[tuple[str, str], MetricReport]]:

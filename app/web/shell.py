@@ -16,7 +16,7 @@ from app.pages import environment
 from app.problems import detail_for, row_for
 from app.web import words
 from app.web.assets import address_of
-from ehr.errors import AccessError, EhrError
+from ehr.errors import AccessError, EhrError, ScopeError
 from model_store.repositories.sessions import csrf_token
 
 # Nothing but our own files, no script or style inside of a page, and no other page around it.
@@ -57,11 +57,11 @@ class PageRoute(APIRoute):
         async def handled(request: Request) -> Response:
             try:
                 return await handle(request)
-            except AccessError:
-                if request.method == "GET":
-                    return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
-                raise
             except EhrError as error:
+                if isinstance(error, AccessError) and not isinstance(error, ScopeError):
+                    if request.method == "GET":
+                        return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
+                    raise
                 row = row_for(error)
                 return _refusal(request, row.status, row.title, detail_for(request, error))
             except RequestValidationError:

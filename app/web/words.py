@@ -60,6 +60,11 @@ def elapsed(job: Any) -> float | None:
     return float(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
 
 
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
 def flat(values: Any, before: str = "") -> list[tuple[str, str]]:
     """Nested settings as lines of a table."""
     if not isinstance(values, dict):
@@ -76,6 +81,7 @@ FILTERS = {
     "short": short,
     "elapsed": elapsed,
     "flat": flat,
+    "sentence": sentence,
     "state": lambda state: STATES.get(state, state),
     "kind": lambda kind: KINDS.get(kind, kind),
     "step": lambda step: STEPS.get(step, step),

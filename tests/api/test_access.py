@@ -18,6 +18,7 @@ from tests.reporting import small_report
 BODIES = {
     "train": {"dataset_id": "{dataset_id}"},
     "generate": {"model_id": "{model_id}", "n": 5},
+    "probe": {"model_id": "{model_id}"},
     "reports": {"cohort_id": "{job_id}"},
 }
 
@@ -94,6 +95,10 @@ SCOPED = [
     ("read", "GET", "/models/mdl_" + "0" * 32 + "/exposure"),
     ("admin", "GET", "/metrics"),
     ("admin", "GET", "/audit"),
+    ("admin", "GET", "/keys"),
+    ("read", "GET", "/withheld"),
+    ("data", "GET", "/releases"),
+    ("generate", "POST", "/probe"),
 ]
 
 
