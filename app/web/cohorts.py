@@ -1,6 +1,6 @@
 """Cohorts: the builder with its estimates and previews, and what was made."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import Response
@@ -15,7 +15,7 @@ from app.routers.probe import probe_model
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.services import Services
 from app.web.shell import page, page_router
-from ehr.errors import ConflictError, EhrError
+from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
 from model_store.repositories import WithholdingRepository
 
@@ -76,23 +76,24 @@ def show_preview(request: Request, body: ProbeRequest, services: Services_, iden
 
 @router.get("/app/cohorts/{job_id}")
 def show_cohort(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
-    cohort = get_cohort(job_id, services, identity)
     names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
-    shown = {
-        "cohort": cohort,
-        "model": names.get(cohort.model_id),
-        "withheld": _withheld(services, identity, job_id),
-        "media": MEDIA,
-        "with_names": {writer.name for writer in WRITERS if writer.has_names},
-    }
-    return page(request, "cohort.html", identity, active="cohorts", **shown)
+    return page(request, "cohort.html", identity, active="cohorts", names=names, **_shown(services, identity, job_id))
 
 
-def _withheld(services: Services, identity: Identity, job_id: str) -> str | None:
-    """Why the cohort may not leave, as a download would answer; None if it may."""
+@router.get("/app/cohorts/{job_id}/downloads")
+def show_downloads(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
+    """A piece of the page, asked for again until it is known whether the cohort may leave."""
+    return page(request, "downloads.html", identity, **_shown(services, identity, job_id))
+
+
+def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any]:
+    """With why the cohort may not leave, as a download would answer, or the job that is to find out."""
+    shown: dict[str, Any] = {"cohort": get_cohort(job_id, services, identity), "withheld": None, "evaluation": None}
     try:
         with services.database.read_scope() as session:
             WithholdingRepository(session).check(identity.owner, job_id)
+    except UnevaluatedError as error:
+        shown["evaluation"] = error.evaluation_id
     except ConflictError as error:
-        return detail_of(as_told(error, identity.is_custodian))
-    return None
+        shown["withheld"] = detail_of(as_told(error, identity.is_custodian))
+    return shown | {"media": MEDIA, "with_names": {writer.name for writer in WRITERS if writer.has_names}}

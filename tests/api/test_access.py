@@ -186,7 +186,8 @@ def test_path_tricks_in_every_id(front: Front, caller: Caller, trick: str) -> No
         url = re.sub(r"{\w+}", lambda _: trick, path)
         for method in operations:
             answer = caller.http.request(method.upper(), url)
-            assert answer.status_code in (404, 405, 422), (method, url, answer.status_code)
+            if answer.url.path != "/":  # as the client reads `/datasets/..`
+                assert answer.status_code in (404, 405, 422), (method, url, answer.status_code)
 
 
 @pytest.mark.parametrize(

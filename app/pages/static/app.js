@@ -87,9 +87,6 @@ for (const place of document.querySelectorAll("[data-live]")) {
         const text = await piece(place.dataset.live);
         const focused = place.contains(document.activeElement);
         if (!focused || text.includes("data-ended")) place.innerHTML = text;
-        if (place.querySelector("[data-ended]") && !document.activeElement.matches("a, button, input")) {
-          place.querySelector(".actions a")?.focus();
-        }
       } catch (error) {
         say(error.message);
       }
