@@ -33,4 +33,4 @@ def show_access(request: Request, services: Services_, identity: Anyone, cursor:
         "keys": list_keys(services, identity) if is_admin else None,
         "audit": list_audit(services, identity, cursor=cursor, limit=25) if is_admin else None,
     }
-    return page(request, "access.html", identity, active="access", **shown)
+    return page(request, "access.html", identity, {"active": "access", **shown})

@@ -39,7 +39,7 @@ MEDIA = {
 def show_cohorts(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
     cohorts = list_cohorts(services, identity, cursor, limit=25)
     names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
-    return page(request, "cohorts.html", identity, active="cohorts", cohorts=cohorts, names=names)
+    return page(request, "cohorts.html", identity, {"active": "cohorts", "cohorts": cohorts, "names": names})
 
 
 @router.get("/app/cohorts/new")
@@ -49,7 +49,7 @@ def show_builder(
     identity.require("read")
     models = list_models(services, identity, limit=100).items
     chosen = next((each for each in models if each.id == model), models[0] if models else None)
-    return page(request, "builder.html", identity, active="cohorts", models=models, chosen=chosen)
+    return page(request, "builder.html", identity, {"active": "cohorts", "models": models, "chosen": chosen})
 
 
 @router.post("/app/cohorts/estimate")
@@ -59,7 +59,7 @@ def show_estimate(request: Request, body: GenerateRequest, services: Services_, 
         estimate, problem = estimate_cohort(body, services, identity), None
     except EhrError as error:
         estimate, problem = None, detail_for(request, error)
-    return page(request, "estimate.html", identity, estimate=estimate, problem=problem, n=body.n)
+    return page(request, "estimate.html", identity, {"estimate": estimate, "problem": problem, "n": body.n})
 
 
 @router.post("/app/cohorts/preview")
@@ -71,19 +71,21 @@ def show_preview(request: Request, body: ProbeRequest, services: Services_, iden
         probe, problem = None, detail_for(request, error)
     names = {} if probe is None else {each.code: each.description for each in probe.codes}
     asked = {*body.conditions.patterns, *(code for target in body.targets for code in target.codes)}
-    return page(request, "preview.html", identity, probe=probe, problem=problem, names=names, asked=asked)
+    return page(request, "preview.html", identity, {"probe": probe, "problem": problem, "names": names, "asked": asked})
 
 
 @router.get("/app/cohorts/{job_id}")
 def show_cohort(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
     names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
-    return page(request, "cohort.html", identity, active="cohorts", names=names, **_shown(services, identity, job_id))
+    return page(
+        request, "cohort.html", identity, {"active": "cohorts", "names": names, **_shown(services, identity, job_id)}
+    )
 
 
 @router.get("/app/cohorts/{job_id}/downloads")
 def show_downloads(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
     """A piece of the page, asked for again until it is known whether the cohort may leave."""
-    return page(request, "downloads.html", identity, **_shown(services, identity, job_id))
+    return page(request, "downloads.html", identity, _shown(services, identity, job_id))
 
 
 def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any]:

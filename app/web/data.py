@@ -24,7 +24,7 @@ def show_datasets(request: Request, services: Services_, identity: Reader, curso
     formats, rollups = get_args(FormatName), get_args(RollupName)
     live = [job for job in reading if job.state != "succeeded"]
     shown = {"datasets": datasets, "reading": live, "formats": formats, "rollups": rollups}
-    return page(request, "data.html", identity, active="data", **shown)
+    return page(request, "data.html", identity, {"active": "data", **shown})
 
 
 @router.get("/app/data/{dataset_id}")
@@ -35,7 +35,7 @@ def show_dataset(
     labs = list_dataset_labs(dataset_id, services, identity)
     codes = list_dataset_codes(dataset_id, services, identity, search or None, limit=CODES)
     shown = {"dataset": dataset, "labs": labs, "codes": codes, "search": search or ""}
-    return page(request, "dataset.html", identity, active="data", **shown)
+    return page(request, "dataset.html", identity, {"active": "data", **shown})
 
 
 @router.get("/app/data/{dataset_id}/codes")
@@ -51,4 +51,4 @@ def show_codes(
     dataset = get_dataset(dataset_id, services, identity)
     codes = list_dataset_codes(dataset_id, services, identity, search or None, cursor, limit=CODES)
     shown = {"dataset": dataset, "codes": codes, "search": search or ""}
-    return page(request, "codes.html", identity, **shown)
+    return page(request, "codes.html", identity, shown)

@@ -1,5 +1,7 @@
 """The first page: where to start, and what is there."""
 
+from typing import Any
+
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -16,9 +18,10 @@ NEWEST = 3
 
 @router.get("/")
 def show_home(request: Request, services: Services_, identity: Anyone) -> Response:
-    found = {"datasets": [], "models": [], "cohorts": []}
+    shown: dict[str, Any] = {"active": "home", "datasets": [], "models": [], "cohorts": []}
     if identity.may("read"):
-        lists = {"datasets": list_datasets, "models": list_models, "cohorts": list_cohorts}
-        found = {name: listed(services, identity, limit=NEWEST).items for name, listed in lists.items()}  # type: ignore[operator]
-    jobs = list_jobs(services, identity, limit=NEWEST).items
-    return page(request, "home.html", identity, active="home", jobs=jobs, **found)
+        shown["datasets"] = list_datasets(services, identity, limit=NEWEST).items
+        shown["models"] = list_models(services, identity, limit=NEWEST).items
+        shown["cohorts"] = list_cohorts(services, identity, limit=NEWEST).items
+    shown["jobs"] = list_jobs(services, identity, limit=NEWEST).items
+    return page(request, "home.html", identity, shown)

@@ -30,18 +30,18 @@ def show_jobs(
     cursor: Cursor = None,
 ) -> Response:
     jobs = list_jobs(services, identity, kind, state, cursor, limit=25)
-    return page(request, "jobs.html", identity, active="jobs", jobs=jobs, kind=kind, state=state)
+    return page(request, "jobs.html", identity, {"active": "jobs", "jobs": jobs, "kind": kind, "state": state})
 
 
 @router.get("/app/jobs/{job_id}")
 def show_job(request: Request, job_id: str, services: Services_, identity: Anyone) -> Response:
-    return page(request, "job.html", identity, active="jobs", **_shown(services, identity, job_id))
+    return page(request, "job.html", identity, {"active": "jobs", **_shown(services, identity, job_id)})
 
 
 @router.get("/app/jobs/{job_id}/progress")
 def show_progress(request: Request, job_id: str, services: Services_, identity: Anyone) -> Response:
     """A piece of the page, asked for again until the job has ended."""
-    return page(request, "progress.html", identity, **_shown(services, identity, job_id))
+    return page(request, "progress.html", identity, _shown(services, identity, job_id))
 
 
 def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, object]:

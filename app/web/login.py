@@ -20,8 +20,8 @@ router = page_router()
 def show_login(request: Request, services: Services_, next: Annotated[str, Query(max_length=300)] = "/") -> Response:
     try:
         identify(request, services, None)
-    except AccessError as error:
-        return page(request, "login.html", None, next=next, problem=None, why=str(error), active="")
+    except AccessError:
+        return page(request, "login.html", None, {"next": next, "problem": None, "active": ""})
     return RedirectResponse(_inside(next), 303)
 
 
@@ -40,7 +40,7 @@ def log_in(
             token = SessionRepository(session).begin(row)
             AuditRepository(session).record(row.owner, "log in", row.id, row.prefix)
     except AccessError as error:
-        return page(request, "login.html", None, 401, next=next, problem=str(error), why="", active="")
+        return page(request, "login.html", None, {"next": next, "problem": str(error), "active": ""}, 401)
     answer = RedirectResponse(_inside(next), 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(SESSION_COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)

@@ -37,7 +37,7 @@ PRESETS = {
 def show_models(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
     models = list_models(services, identity, cursor, limit=25)
     training = [job for job in list_jobs(services, identity, kind="train", limit=10).items if job.state != "succeeded"]
-    return page(request, "models.html", identity, active="models", models=models, training=training)
+    return page(request, "models.html", identity, {"active": "models", "models": models, "training": training})
 
 
 @router.get("/app/models/new")
@@ -47,7 +47,7 @@ def show_training(
     datasets = list_datasets(services, identity, limit=100).items
     presets = [(name, PRESETS.get(name, "")) for name in ("auto", *GENERATORS[0].presets)]
     shown = {"datasets": datasets, "chosen": dataset, "presets": presets, "generators": GENERATORS}
-    return page(request, "train.html", identity, active="models", **shown)
+    return page(request, "train.html", identity, {"active": "models", **shown})
 
 
 @router.get("/app/models/compare")
@@ -57,8 +57,15 @@ def show_comparison(
     models = [get_model(each, services, identity) for each in dict.fromkeys((id or [])[:MOST_COMPARED])]
     attacks = dict.fromkeys(name for model in models for name in _attacks(model))
     families = dict.fromkeys(name for model in models for name in model.verdicts.families)
-    shown = {"models": models, "attacks": {m.id: _attacks(m) for m in models}, "attack_names": list(attacks)}
-    return page(request, "compare_models.html", identity, active="models", families=families, titles=TITLES, **shown)
+    shown = {
+        "active": "models",
+        "models": models,
+        "attacks": {model.id: _attacks(model) for model in models},
+        "attack_names": list(attacks),
+        "families": families,
+        "titles": TITLES,
+    }
+    return page(request, "compare_models.html", identity, shown)
 
 
 @router.get("/app/models/{model_id}")
@@ -72,7 +79,7 @@ def show_model(request: Request, model_id: str, services: Services_, identity: R
         "titles": TITLES,
         "attacks": _attacks(model),
     }
-    return page(request, "model.html", identity, active="models", **shown)
+    return page(request, "model.html", identity, {"active": "models", **shown})
 
 
 def points_of(told: list[dict[str, float]]) -> list[tuple[float, float, float]]:

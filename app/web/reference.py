@@ -65,7 +65,9 @@ def show_reference(request: Request, services: Services_) -> Response:
             groups[told["tags"][0]].append(_operation(document, newest, method.upper(), path, told))
     about = {tag["name"]: tag["description"] for tag in document["tags"]}
     intro = _text(document["info"]["description"])
-    return page(request, "reference.html", identity, active="reference", groups=groups, about=about, intro=intro)
+    return page(
+        request, "reference.html", identity, {"active": "reference", "groups": groups, "about": about, "intro": intro}
+    )
 
 
 def _newest(services: Services, identity: Identity | None) -> dict[str, str]:
@@ -84,7 +86,8 @@ def _operation(
     document: dict[str, Any], newest: dict[str, str], method: str, path: str, told: dict[str, Any]
 ) -> Operation:
     bodies = told.get("requestBody", {}).get("content", {})
-    schema = _resolved(document, next(iter(bodies.values()), {}).get("schema", {}))
+    body: dict[str, Any] = next(iter(bodies.values()), {})
+    schema = _resolved(document, body.get("schema", {}))
     fields = [_parameter(newest, each) for each in told.get("parameters", [])]
     fields += [
         _field(name, "body", each, name in schema.get("required", [])) for name, each in _properties(document, schema)

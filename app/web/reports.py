@@ -35,7 +35,7 @@ class Measured:
 def show_reports(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
     cohorts = list_cohorts(services, identity, cursor, limit=10)
     verdicts = {cohort.job_id: _verdict(services, identity, cohort.job_id) for cohort in cohorts.items}
-    return page(request, "reports.html", identity, active="reports", cohorts=cohorts, verdicts=verdicts)
+    return page(request, "reports.html", identity, {"active": "reports", "cohorts": cohorts, "verdicts": verdicts})
 
 
 @router.get("/app/reports/compare")
@@ -55,7 +55,7 @@ def show_comparison(
         for name in dict.fromkeys(name for each in by_name for name in each)
     ]
     measured = [row for row in rows if any(figure is not None for figure in row.figures)]
-    return page(request, "compare_reports.html", identity, active="reports", reports=found, rows=measured)
+    return page(request, "compare_reports.html", identity, {"active": "reports", "reports": found, "rows": measured})
 
 
 def _figure(metric: MetricReport) -> Figure | None:

@@ -1,6 +1,6 @@
 """What every page of the application has: its frame, its policy, and what is shown when something is refused."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -39,12 +39,14 @@ environment.filters |= words.FILTERS
 environment.globals |= {"asset": address_of, "sections": SECTIONS, "version": VERSION}
 
 
-def page(request: Request, template: str, identity: Identity | None, status: int = 200, **context: Any) -> HTMLResponse:
+def page(
+    request: Request, template: str, identity: Identity | None, shown: Mapping[str, Any], status: int = 200
+) -> HTMLResponse:
     """A page, or a piece of one: what is in `templates/app`."""
     # of a session that someone has begun; an open service has none
     token = None if identity is None or identity.key_prefix is None else request.cookies.get(SESSION_COOKIE)
     shared = {"identity": identity, "csrf": "" if token is None else csrf_token(token)}
-    text = environment.get_template(f"app/{template}").render(**shared | context)
+    text = environment.get_template(f"app/{template}").render(**shared, **shown)
     return HTMLResponse(text, status, HEADERS)
 
 
@@ -74,7 +76,7 @@ class PageRoute(APIRoute):
 
 def _refusal(request: Request, status: int, title: str, detail: str) -> HTMLResponse:
     identity = getattr(request.state, "identity", None)
-    return page(request, "refusal.html", identity, status, title=title, detail=detail, active="")
+    return page(request, "refusal.html", identity, {"title": title, "detail": detail, "active": ""}, status)
 
 
 def page_router() -> APIRouter:

@@ -13,7 +13,7 @@ from tests.browser.chromium import AXE
 TIMEOUT = 120  # seconds, of a busy machine
 PHONE = {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"}
 DESK = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"}
-SMALL = {"viewport": {"width": 1024, "height": 680}, "color_scheme": "light"}
+SMALL = {"viewport": {"width": 1024, "height": 680}, "device_scale_factor": 0.8, "color_scheme": "light"}
 NIGHT = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"}
 BARRIERS = """async only => (await axe.run(only.length ? {runOnly: only} : {})).violations.map(
     each => [each.id, each.nodes.slice(0, 3).map(node => node.target.join(" "))])"""
