@@ -51,6 +51,7 @@ def production() -> FastAPI:
     """For `uvicorn --factory app.main:production`: settings from the environment, logs as JSON."""
     settings = get_settings()
     configure_logging(settings.log_level)
+    web.warm_up()
     return create_app(settings)
 
 

@@ -47,8 +47,9 @@ def _cohort(cohort: Cohort) -> Iterator[tuple[str, str]]:
     request, resolved = cohort.manifest.get("request") or {}, cohort.manifest.get("resolved") or {}
     if "seed" in request:
         yield "Seed", str(request["seed"])
-    if resolved:
-        yield "Drawn by", ", ".join(f"{name} {value}" for name, value in resolved.items() if value is not None)
+    known = [f"{name} {value}" for name, value in resolved.items() if value is not None]
+    if known:
+        yield "Drawn by", ", ".join(known)
     libraries = cohort.manifest.get("libraries") or {}
     if libraries:
         yield "Versions", ", ".join(f"{name} {version}" for name, version in libraries.items())

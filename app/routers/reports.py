@@ -131,7 +131,9 @@ def _page(services: Services, identity: Identity, report: Report | ShareableRepo
     with services.database.read_scope() as session:
         provenance = provenance_of(session, identity.owner, report)
     # nothing on the page may run or load, whatever a report's texts contain
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
     return HTMLResponse(report_page(report, provenance), headers={"Content-Security-Policy": policy})
 
 

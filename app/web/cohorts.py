@@ -98,4 +98,10 @@ def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any
         shown["evaluation"] = error.evaluation_id
     except ConflictError as error:
         shown["withheld"] = detail_of(as_told(error, identity.is_custodian))
-    return shown | {"media": MEDIA, "with_names": {writer.name for writer in WRITERS if writer.has_names}}
+    # the plainest first, and those that nobody has described at the end
+    formats = sorted(shown["cohort"].formats, key=lambda name: [*MEDIA].index(name) if name in MEDIA else len(MEDIA))
+    return shown | {
+        "formats": formats,
+        "media": MEDIA,
+        "with_names": {writer.name for writer in WRITERS if writer.has_names},
+    }

@@ -91,4 +91,5 @@ class Person:
         folder = self.pictures or (Path(os.environ["PICTURES"]) if "PICTURES" in os.environ else None)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            self.page.evaluate("window.scrollTo(0, 0)")
             self.page.screenshot(path=folder / f"{name}.png")

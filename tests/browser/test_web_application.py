@@ -94,6 +94,29 @@ def test_codes_are_picked_by_name_and_estimates_follow(browser: Browser, library
     person.context.close()
 
 
+def test_files_can_be_dropped(browser: Browser, library: Library) -> None:
+    person = Person(browser, library.caller.front.url, DESK)
+    person.log_in(library.caller.key)
+    page = person.goto("/app/data")
+    page.evaluate(
+        """() => {
+            const carried = new DataTransfer();
+            carried.items.add(new File(["record_id,code\\n1,E11\\n"], "dropped.csv"));
+            const drop = document.getElementById("drop");
+            drop.dispatchEvent(new DragEvent("drop", {dataTransfer: carried, bubbles: true, cancelable: true}));
+        }"""
+    )
+    expect(page.locator("#chosen")).to_contain_text("dropped.csv")
+    person.button("Upload").click()
+    page.wait_for_url("**/app/jobs/job_*")
+    expect(page.get_by_role("main")).to_contain_text("Reading data: dropped.csv")
+    page.on("dialog", lambda dialog: dialog.accept())
+    person.button("Cancel").click()
+    expect(page.locator(".state")).to_contain_text("cancelled")
+    assert person.wrong == [] and person.elsewhere == []
+    person.context.close()
+
+
 def test_an_example_of_the_docs_runs(browser: Browser, library: Library) -> None:
     caller = library.caller
     person = Person(browser, caller.front.url, DESK)
