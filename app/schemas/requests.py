@@ -77,6 +77,16 @@ class TrainRequest(Request):
     )
 
 
+class ModelChanges(Request):
+    """What people call a model and say about it. What is left out stays as it is."""
+
+    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+
+    name: Name | None = None
+    tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
+    notes: Annotated[PlainText, Field(max_length=2000)] | None = None
+
+
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 

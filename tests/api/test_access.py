@@ -19,6 +19,7 @@ BODIES = {
     "train": {"dataset_id": "{dataset_id}"},
     "generate": {"model_id": "{model_id}", "n": 5},
     "probe": {"model_id": "{model_id}"},
+    "models/{model_id}": {"name": "x"},
     "reports": {"cohort_id": "{job_id}"},
 }
 
@@ -87,6 +88,7 @@ SCOPED = [
     ("data", "DELETE", "/datasets/ds_" + "0" * 32),
     ("train", "POST", "/train"),
     ("train", "DELETE", "/models/mdl_" + "0" * 32),
+    ("train", "PATCH", "/models/mdl_" + "0" * 32),
     ("generate", "POST", "/generate"),
     ("generate", "DELETE", "/cohorts/job_" + "0" * 32),
     ("data", "POST", "/reports"),

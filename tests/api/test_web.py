@@ -190,3 +190,21 @@ def test_the_open_service_needs_no_login_and_ignores_cookies_of_others(open_fron
     answer = open_front.get("/", cookies={"ehr_session": "of another service on this machine"})
     assert answer.status_code == 200 and "open on this machine" in answer.text
     assert open_front.get("/login").status_code == 303
+
+
+def test_a_model_is_renamed_tagged_and_noted_and_nothing_else(person: Caller) -> None:
+    analyst = person.front.as_owner(person.owner, "generate", "read")
+    model = person.model()
+    before = person.http.get(f"/models/{model}").json()
+    changes = {"name": "cardiology", "tags": ["pilot"], "notes": "<b>for</b> the paper"}
+    told = person.http.patch(f"/models/{model}", json=changes).json()
+    assert told == before | {
+        "name": "cardiology",
+        "details": before["details"] | {k: changes[k] for k in ("tags", "notes")},
+    }
+    person.http.patch(f"/models/{model}", json={"tags": []}).raise_for_status()
+    seen = analyst.http.get(f"/models/{model}").json()
+    assert (seen["name"], seen["details"]["tags"], seen["details"]["notes"]) == ("cardiology", [], changes["notes"])
+    assert "&lt;b&gt;for&lt;/b&gt; the paper" in analyst.http.get(f"/app/models/{model}").text
+    assert_problem(analyst.http.patch(f"/models/{model}", json={"name": "x"}), 403, "forbidden")
+    assert_problem(person.http.patch(f"/models/{model}", json={"generator": "x"}), 422, "invalid-request")

@@ -49,11 +49,13 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   const body = {};
   for (const field of form.elements) {
-    if (!field.name || !field.value || (field.type === "radio" && !field.checked)) continue;
-    body[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
+    if (!field.name || (field.type === "radio" && !field.checked)) continue;
+    if (!field.value && !("empty" in form.dataset)) continue;
+    if ("list" in field.dataset) body[field.name] = field.value.split(",").map((each) => each.trim()).filter(Boolean);
+    else body[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
   }
   doing(form.querySelector("button"), async () => {
-    const told = await send("POST", form.dataset.api, body);
+    const told = await send(form.dataset.method || "POST", form.dataset.api, body);
     location.assign("here" in form.dataset ? form.dataset.go : form.dataset.go + told.id);
   });
 });
