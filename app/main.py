@@ -36,7 +36,9 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
-    for router in (*ROUTERS, *web.ROUTERS):
+    for router in ROUTERS:
+        app.include_router(router)
+    for router in web.ROUTERS:
         app.include_router(router)
     problems.install(app)
     openapi.install(app)

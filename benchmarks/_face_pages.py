@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from playwright.sync_api import Browser
 
@@ -17,7 +18,7 @@ from tests.browser.library import Library
 from tests.browser.people import DESK, NIGHT, PHONE, Person
 
 VISITS = 15
-SCREENS = {"phone": PHONE, "desk": DESK, "night": NIGHT}
+SCREENS: dict[str, dict[str, Any]] = {"phone": PHONE, "desk": DESK, "night": NIGHT}
 
 
 def pages(figures: Figures, quick: bool) -> None:
@@ -46,9 +47,9 @@ def _first_page(browser: Browser, shelf: Library, visits: int) -> dict[str, floa
     seconds: list[float] = []
     for _ in range(visits + 1):
         person = Person(browser, shelf.caller.front.url, DESK)
-        person.context.add_cookies(known.context.cookies())
+        person.take_session_of(known)
         sizes.clear()
-        person.page.on("requestfinished", lambda request: sizes.append(_size(request.sizes())))
+        person.on_answer(sizes.append)
         start = time.perf_counter()
         person.goto("/")
         seconds.append(time.perf_counter() - start)
@@ -58,11 +59,7 @@ def _first_page(browser: Browser, shelf: Library, visits: int) -> dict[str, floa
     return {"bytes": sum(sizes), "requests": len(sizes), "ms": 1000 * median(seconds[1:])}
 
 
-def _size(told: dict[str, int]) -> int:
-    return told["responseBodySize"] + told["responseHeadersSize"]
-
-
-def _all_pages(browser: Browser, shelf: Library, screens: dict[str, dict[str, object]]) -> tuple[int, int]:
+def _all_pages(browser: Browser, shelf: Library, screens: dict[str, dict[str, Any]]) -> tuple[int, int]:
     """(barriers, requests elsewhere)."""
     found: list[list[str]] = []
     elsewhere: list[str] = []

@@ -7,8 +7,8 @@ from app.access import Anyone, Services_
 from app.library import Cursor
 from app.routers.audit import list_audit, list_keys
 from app.routers.exposure import get_model_exposure
-from app.routers.models import list_models
 from app.routers.releases import list_releases, list_withheld
+from app.web import lists
 from app.web.shell import page, page_router
 
 router = page_router()
@@ -24,7 +24,7 @@ SCOPES = {
 @router.get("/app/access")
 def show_access(request: Request, services: Services_, identity: Anyone, cursor: Cursor = None) -> Response:
     reads, is_admin = identity.may("read"), identity.may("admin")
-    models = list_models(services, identity, limit=20).items if reads else []
+    models = lists.models(services, identity, 20).items if reads else []
     shown = {
         "scopes": SCOPES,
         "withheld": list_withheld(services, identity) if reads else [],

@@ -8,12 +8,12 @@ from fastapi.responses import Response
 from app.access import Identity, Maker, Reader, Services_
 from app.library import Cursor
 from app.problems import as_told, detail_for, detail_of
-from app.routers.cohorts import get_cohort, list_cohorts
+from app.routers.cohorts import get_cohort
 from app.routers.generate import estimate_cohort
-from app.routers.models import list_models
 from app.routers.probe import probe_model
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.services import Services
+from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
@@ -37,8 +37,8 @@ MEDIA = {
 
 @router.get("/app/cohorts")
 def show_cohorts(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
-    cohorts = list_cohorts(services, identity, cursor, limit=25)
-    names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
+    cohorts = lists.cohorts(services, identity, 25, cursor)
+    names = lists.model_names(services, identity)
     return page(request, "cohorts.html", identity, {"active": "cohorts", "cohorts": cohorts, "names": names})
 
 
@@ -47,7 +47,7 @@ def show_builder(
     request: Request, services: Services_, identity: Maker, model: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
     identity.require("read")
-    models = list_models(services, identity, limit=100).items
+    models = lists.models(services, identity, 100).items
     chosen = next((each for each in models if each.id == model), models[0] if models else None)
     return page(request, "builder.html", identity, {"active": "cohorts", "models": models, "chosen": chosen})
 
@@ -76,7 +76,7 @@ def show_preview(request: Request, body: ProbeRequest, services: Services_, iden
 
 @router.get("/app/cohorts/{job_id}")
 def show_cohort(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
-    names = {model.id: model.name for model in list_models(services, identity, limit=500).items}
+    names = lists.model_names(services, identity)
     return page(
         request, "cohort.html", identity, {"active": "cohorts", "names": names, **_shown(services, identity, job_id)}
     )

@@ -8,8 +8,8 @@ from fastapi.responses import Response
 from app.access import Reader, Services_
 from app.code_search import CodeSearchText
 from app.library import Cursor
-from app.routers.datasets import get_dataset, list_dataset_codes, list_dataset_labs, list_datasets
-from app.routers.jobs import list_jobs
+from app.routers.datasets import get_dataset, list_dataset_codes, list_dataset_labs
+from app.web import lists
 from app.web.shell import page, page_router
 from worker.contract import FormatName, RollupName
 
@@ -19,8 +19,8 @@ CODES = 25  # on a page
 
 @router.get("/app/data")
 def show_datasets(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
-    datasets = list_datasets(services, identity, cursor, limit=25)
-    reading = list_jobs(services, identity, kind="ingest", limit=10).items if identity.may("data") else []
+    datasets = lists.datasets(services, identity, 25, cursor)
+    reading = lists.jobs(services, identity, 10, kind="ingest").items if identity.may("data") else []
     formats, rollups = get_args(FormatName), get_args(RollupName)
     live = [job for job in reading if job.state != "succeeded"]
     shown = {"datasets": datasets, "reading": live, "formats": formats, "rollups": rollups}

@@ -6,10 +6,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from app.access import Anyone, Services_
-from app.routers.cohorts import list_cohorts
-from app.routers.datasets import list_datasets
-from app.routers.jobs import list_jobs
-from app.routers.models import list_models
+from app.web import lists
 from app.web.shell import page, page_router
 
 router = page_router()
@@ -20,8 +17,8 @@ NEWEST = 3
 def show_home(request: Request, services: Services_, identity: Anyone) -> Response:
     shown: dict[str, Any] = {"active": "home", "datasets": [], "models": [], "cohorts": []}
     if identity.may("read"):
-        shown["datasets"] = list_datasets(services, identity, limit=NEWEST).items
-        shown["models"] = list_models(services, identity, limit=NEWEST).items
-        shown["cohorts"] = list_cohorts(services, identity, limit=NEWEST).items
-    shown["jobs"] = list_jobs(services, identity, limit=NEWEST).items
+        shown["datasets"] = lists.datasets(services, identity, NEWEST).items
+        shown["models"] = lists.models(services, identity, NEWEST).items
+        shown["cohorts"] = lists.cohorts(services, identity, NEWEST).items
+    shown["jobs"] = lists.jobs(services, identity, NEWEST).items
     return page(request, "home.html", identity, shown)

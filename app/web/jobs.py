@@ -9,10 +9,11 @@ from app.access import Anyone, Identity, Services_
 from app.library import Cursor
 from app.pages.svg import curve
 from app.readers import event_data
-from app.routers.jobs import State, get_job, list_jobs
+from app.routers.jobs import State, get_job
 from app.schemas.answers import JobAnswer
 from app.services import Services
 from app.submissions import SCOPE_OF
+from app.web import lists
 from app.web.shell import page, page_router
 from model_store.repositories import TERMINAL_STATES, JobRepository
 from worker.contract import Kind
@@ -29,7 +30,7 @@ def show_jobs(
     state: Annotated[State | None, Query()] = None,
     cursor: Cursor = None,
 ) -> Response:
-    jobs = list_jobs(services, identity, kind, state, cursor, limit=25)
+    jobs = lists.jobs(services, identity, 25, cursor, kind, state)
     return page(request, "jobs.html", identity, {"active": "jobs", "jobs": jobs, "kind": kind, "state": state})
 
 

@@ -8,12 +8,11 @@ from fastapi.responses import Response
 from app.access import Reader, Services_, Trainer
 from app.library import Cursor
 from app.pages.svg import curve
-from app.routers.datasets import list_datasets
 from app.routers.exposure import get_model_exposure
-from app.routers.jobs import list_jobs
-from app.routers.models import get_model, list_models
+from app.routers.models import get_model
 from app.schemas.answers import ModelAnswer
 from app.services import Services
+from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import NotFoundError
 from ehr.generators import GENERATORS
@@ -35,8 +34,8 @@ PRESETS = {
 
 @router.get("/app/models")
 def show_models(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
-    models = list_models(services, identity, cursor, limit=25)
-    training = [job for job in list_jobs(services, identity, kind="train", limit=10).items if job.state != "succeeded"]
+    models = lists.models(services, identity, 25, cursor)
+    training = [job for job in lists.jobs(services, identity, 10, kind="train").items if job.state != "succeeded"]
     return page(request, "models.html", identity, {"active": "models", "models": models, "training": training})
 
 
@@ -44,7 +43,7 @@ def show_models(request: Request, services: Services_, identity: Reader, cursor:
 def show_training(
     request: Request, services: Services_, identity: Trainer, dataset: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
-    datasets = list_datasets(services, identity, limit=100).items
+    datasets = lists.datasets(services, identity, 100).items
     presets = [(name, PRESETS.get(name, "")) for name in ("auto", *GENERATORS[0].presets)]
     shown = {"datasets": datasets, "chosen": dataset, "presets": presets, "generators": GENERATORS}
     return page(request, "train.html", identity, {"active": "models", **shown})

@@ -11,10 +11,8 @@ from fastapi.responses import Response
 from markupsafe import Markup, escape
 
 from app.access import Identity, Services_, identify
-from app.routers.cohorts import list_cohorts
-from app.routers.datasets import list_datasets
-from app.routers.models import list_models
 from app.services import Services
+from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import AccessError
 
@@ -74,9 +72,9 @@ def _newest(services: Services, identity: Identity | None) -> dict[str, str]:
     """The caller's newest ids by kind, so that examples run."""
     if identity is None or not identity.may("read"):
         return {}
-    datasets = list_datasets(services, identity, limit=1).items
-    models = list_models(services, identity, limit=1).items
-    cohorts = list_cohorts(services, identity, limit=1).items
+    datasets = lists.datasets(services, identity, 1).items
+    models = lists.models(services, identity, 1).items
+    cohorts = lists.cohorts(services, identity, 1).items
     found = {"ds": [each.id for each in datasets], "mdl": [each.id for each in models]}
     found["job"] = [each.job_id for each in cohorts]
     return {kind: ids[0] for kind, ids in found.items() if ids}

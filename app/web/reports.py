@@ -8,9 +8,9 @@ from fastapi.responses import Response
 
 from app.access import Identity, Reader, Services_
 from app.library import Cursor
-from app.routers.cohorts import list_cohorts
 from app.routers.reports import report_for
 from app.services import Services
+from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import EhrError
 from ehr.reports import FAMILIES, Figure, MetricReport, Report, Verdict
@@ -33,7 +33,7 @@ class Measured:
 
 @router.get("/app/reports")
 def show_reports(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
-    cohorts = list_cohorts(services, identity, cursor, limit=10)
+    cohorts = lists.cohorts(services, identity, 10, cursor)
     verdicts = {cohort.job_id: _verdict(services, identity, cohort.job_id) for cohort in cohorts.items}
     return page(request, "reports.html", identity, {"active": "reports", "cohorts": cohorts, "verdicts": verdicts})
 

@@ -1,7 +1,7 @@
 """Someone at the web application: a page in a browser, what went wrong on it, and what was asked for elsewhere."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,14 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request
 from tests.browser.chromium import AXE
 
 TIMEOUT = 120  # seconds, of a busy machine
-PHONE = {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"}
-DESK = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"}
-SMALL = {"viewport": {"width": 1024, "height": 680}, "device_scale_factor": 0.8, "color_scheme": "light"}
-NIGHT = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"}
+PHONE: dict[str, Any] = {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"}
+DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"}
+SMALL: dict[str, Any] = {
+    "viewport": {"width": 1024, "height": 680},
+    "device_scale_factor": 0.8,
+    "color_scheme": "light",
+}
+NIGHT: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"}
 BARRIERS = """async only => (await axe.run(only.length ? {runOnly: only} : {})).violations.map(
     each => [each.id, each.nodes.slice(0, 3).map(node => node.target.join(" "))])"""
 
@@ -55,6 +59,20 @@ class Person:
         self.page.get_by_label("API key").fill(key)
         self.page.get_by_role("button", name="Log in").click()
         self.page.wait_for_url(f"{self.url}/")
+
+    def take_session_of(self, other: "Person") -> None:
+        """Logged in, with nothing kept of what the other has loaded."""
+        cookies: list[Any] = self.context.cookies() + other.context.cookies()
+        self.context.add_cookies(cookies)
+
+    def on_answer(self, tell: Callable[[int], None]) -> None:
+        """Tell how many bytes each answer has, with its head."""
+
+        def answered(request: Request) -> None:
+            sizes = request.sizes()
+            tell(sizes["responseBodySize"] + sizes["responseHeadersSize"])
+
+        self.page.on("requestfinished", answered)
 
     def link(self, name: str) -> Locator:
         return self.page.get_by_role("main").get_by_role("link", name=name, exact=True).first

@@ -50,12 +50,9 @@ def test_the_first_page_is_small_and_needs_no_network(browser: Browser, library:
     person = Person(browser, caller.front.url, DESK)
     person.log_in(caller.key)
     fresh = Person(browser, caller.front.url, DESK)
-    fresh.context.add_cookies(person.context.cookies())  # logged in, with nothing kept
+    fresh.take_session_of(person)
     sizes: list[int] = []
-    fresh.page.on(
-        "requestfinished",
-        lambda request: sizes.append(sum(request.sizes()[k] for k in ("responseBodySize", "responseHeadersSize"))),
-    )
+    fresh.on_answer(sizes.append)
     fresh.goto("/")
     fresh.page.wait_for_load_state("networkidle")
     assert 0 < sum(sizes) < FIRST_PAGE_BYTES and len(sizes) <= FIRST_PAGE_REQUESTS and fresh.elsewhere == []
