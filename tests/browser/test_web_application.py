@@ -84,6 +84,13 @@ def test_codes_are_picked_by_name_and_estimates_follow(browser: Browser, library
     assert sum("ICD10CM:E84" in row for row in rows.all_inner_texts()) == 2
     assert person.barriers() == []
     page.get_by_role("button", name="Remove ICD10CM:E84").click()
+    for name, code in (("and at least one of", "ICD9DX:25001"), ("and at least one of (group 2)", "ICD10CM:E84")):
+        if "group 2" in name:
+            person.button("Another group of which one is enough").click()
+        page.get_by_role("combobox", name=name, exact=True).fill(code)
+        page.keyboard.press("Enter")
+    expect(page.locator("#estimate .big")).to_have_text("0 %")  # nobody has both
+    assert person.barriers() == []
     field.fill("ICD10CM:E99")
     page.keyboard.press("Enter")
     expect(page.locator("#estimate")).to_contain_text("unknown code 'ICD10CM:E99'")
