@@ -6,24 +6,16 @@ python -m benchmarks.face [--quick] [--stage NAME] [--json FILE]
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks._face_pages import pages
-from benchmarks._harness import Figures, options
+from benchmarks._harness import Figures, run_stages
 
 # name -> a function of (figures, quick)
 STAGES: dict[str, Callable[[Figures, bool], None]] = {"pages": pages}
 
 
 def main() -> None:
-    parser = options("The web application and the doors for platforms")
-    parser.add_argument("--stage", choices=list(STAGES), action="append", help="only this one; may be repeated")
-    arguments = parser.parse_args()
-    figures = Figures()
-    for name in arguments.stage or STAGES:
-        STAGES[name](figures, arguments.quick)
-    target: Path | None = arguments.json
-    figures.finish(target)
+    run_stages("The web application and the doors for platforms", STAGES)
 
 
 if __name__ == "__main__":
