@@ -7,7 +7,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from app import openapi, problems
+from app import openapi, problems, web
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.routers import ROUTERS
 from app.services import Services
@@ -32,10 +32,13 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = services
     for router in ROUTERS:
+        app.include_router(router)
+    for router in web.ROUTERS:
         app.include_router(router)
     problems.install(app)
     openapi.install(app)
@@ -50,6 +53,7 @@ def production() -> FastAPI:
     """For `uvicorn --factory app.main:production`: settings from the environment, logs as JSON."""
     settings = get_settings()
     configure_logging(settings.log_level)
+    web.warm_up()
     return create_app(settings)
 
 

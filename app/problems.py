@@ -141,10 +141,20 @@ def install(app: FastAPI) -> None:
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, errors.WithheldError) and error.by == "report" and not _is_custodian(request):
+    return problem_of(as_told(error, _is_custodian(request)))
+
+
+def as_told(error: Exception, to_custodian: bool) -> Exception:
+    """The error as the reader may see it."""
+    if isinstance(error, errors.WithheldError) and error.by == "report" and not to_custodian:
         # why is in a report on real records, which only their custodians read
-        error = errors.WithheldError("The cohort is withheld.", error.cohort_id, error.by, None, error.report_id)
-    return problem_of(error)
+        return errors.WithheldError("The cohort is withheld.", error.cohort_id, error.by, None, error.report_id)
+    return error
+
+
+def detail_for(request: Request, error: errors.EhrError) -> str:
+    """What a deliberate error tells whoever sent the request."""
+    return detail_of(as_told(error, _is_custodian(request)))
 
 
 def _is_custodian(request: Request) -> bool:

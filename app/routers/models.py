@@ -13,6 +13,7 @@ from app.code_search import CodeSearchText, found_codes
 from app.library import Cursor, Limit, delete_row, listed
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
+from app.schemas.requests import ModelChanges
 from app.submissions import audit
 from model_store.bundles import zip_bundle
 from model_store.repositories import ModelRepository
@@ -74,6 +75,17 @@ def download_model_bundle(model_id: str, services: Services_, identity: Admin) -
     }
     file.seek(0)
     return StreamingResponse(_blocks(file), media_type="application/zip", headers=headers)
+
+
+@router.patch("/models/{model_id}")
+def describe_model(model_id: str, body: ModelChanges, services: Services_, identity: Trainer) -> ModelAnswer:
+    """Rename a model, and change its tags and notes (`details.tags`, `details.notes`), which everyone reads who may see
+    the model."""
+    with services.database.session_scope() as session:
+        words = body.model_dump()
+        model = ModelRepository(session).describe(identity.owner, model_id, words.pop("name"), **words)
+        audit(session, identity, "describe model", model_id)
+        return model_answer(identity, model)
 
 
 @router.delete("/models/{model_id}", status_code=204)

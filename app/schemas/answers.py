@@ -241,6 +241,15 @@ class ModelCodeAnswer(Answer):
     description: str | None = Field(None, description="what it means; null where that is not known")
 
 
+class ProbeAnswer(Answer):
+    """A few of the records that the model drew once."""
+
+    records: list[list[str]] = Field(description="the codes of each; fewer than asked for where no more satisfy it")
+    codes: list[ModelCodeAnswer] = Field(description="what the codes of these records mean")
+    support: SupportAnswer
+    warnings: list[str]
+
+
 class CodeAnswer(ModelCodeAnswer):
     records: int | None = Field(
         description="records that have it; null where the count may not be shown, and without the scope `data`"

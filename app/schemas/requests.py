@@ -77,6 +77,16 @@ class TrainRequest(Request):
     )
 
 
+class ModelChanges(Request):
+    """What people call a model and say about it. What is left out stays as it is."""
+
+    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+
+    name: Name | None = None
+    tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
+    notes: Annotated[PlainText, Field(max_length=2000)] | None = None
+
+
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
@@ -128,6 +138,23 @@ class GenerateRequest(Request):
     def asks_for_something(self) -> bool:
         """Whether there is anything a record must satisfy."""
         return bool(self.targets) or not self.conditions.is_empty
+
+
+class ProbeRequest(Request):
+    """Look at a few records."""
+
+    model_config = _examples(
+        {
+            "model_id": "mdl_0123456789abcdef0123456789abcdef",
+            "n": 20,
+            "conditions": {"all_of": ["ICD10CM:E84"]},
+        }
+    )
+
+    model_id: Id
+    n: int = Field(20, ge=1, le=100, strict=True, description="most records to show")
+    conditions: AskedCondition = Field(default_factory=AskedCondition)
+    targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
 
 
 class DatasetForm(Request):

@@ -16,6 +16,7 @@ from model_store.repositories.leases import Claim, LeaseRepository
 from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
 from model_store.repositories.reports import ReportRepository
+from model_store.repositories.sessions import SessionRepository
 from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "Page",
     "PartClaim",
     "ReportRepository",
+    "SessionRepository",
     "WithholdingRepository",
 ]
