@@ -18,9 +18,11 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
     """Run everything on this machine: the API, a worker, the database and the broker, until Ctrl-C."""
     from model_store import migrate
     from runtime.binding import check_binding
+    from runtime.private_files import keep_private
     from worker import embedded
 
     settings = settings_with(data_dir=data_dir, host=host, port=port)
+    keep_private(settings.resolved_data_dir)
     migrate.upgrade(settings.resolved_database_url)
     is_closed = check_binding(settings)
     _check_port(settings)
