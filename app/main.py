@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from app import openapi, problems
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.queries import known_parameters
 from app.routers import ROUTERS
 from app.services import Services
 from runtime.logs import configure_logging
@@ -36,7 +37,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.services = services
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(known_parameters)])
     problems.install(app)
     openapi.install(app)
     app.add_middleware(
@@ -58,7 +59,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
-    await anyio.to_thread.run_sync(services.forget_old_keys)
+    services.webhooks.start()
+    await anyio.to_thread.run_sync(services.forget_what_is_old)
     try:
         yield
     finally:

@@ -79,6 +79,7 @@ HTTP_SLUGS = {
     404: ("not-found", "There is no such thing"),
     405: ("method-not-allowed", "This method is not offered here"),
     413: ("too-large", "The request is too large"),
+    416: ("range-not-satisfiable", "There is nothing in this range"),
     415: ("unsupported-media-type", "This kind of body is not accepted"),
 }
 # what exposure is counted in

@@ -38,12 +38,12 @@ def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_leve
 
 
 @errors_as_exit_codes(EhrError)
-def migrate() -> None:
+def migrate(data_dir: DataDir = None) -> None:
     """Bring the database's schema to where this version needs it."""
     from model_store import migrate as migrations
     from runtime.private_files import keep_private
 
-    settings = settings_with()
+    settings = settings_with(data_dir=data_dir)
     keep_private(settings.resolved_data_dir)
     migrations.upgrade(settings.resolved_database_url)
     say(f"the schema is at {migrations.head()}")

@@ -13,6 +13,7 @@ from app.routers import (
     releases,
     reports,
     train,
+    webhooks,
 )
 
 ROUTERS = (
@@ -26,6 +27,7 @@ ROUTERS = (
     parts.router,
     releases.router,
     reports.router,
+    webhooks.router,
     audit.router,
     health.router,
 )

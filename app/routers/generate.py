@@ -2,7 +2,8 @@
 
 from fastapi import APIRouter, Response
 
-from app.access import ADMIN, Identity, Maker, Services_
+from app.access import ADMIN, Maker, Services_
+from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
 from app.feasibility import feasibility_of
@@ -11,20 +12,12 @@ from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
 from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
-from ehr.errors import NotFoundError
-from model_store.repositories import DatasetRepository, ModelRepository
-from model_store.tables import CohortRequest, Model
+from model_store.repositories import ModelRepository
+from model_store.tables import CohortRequest
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
 router = APIRouter(tags=["cohorts"])
-NOT_EVALUATED = (
-    "evaluate is false: no report will judge this cohort, and how close it comes to single patients is not looked at"
-)
-DATA_GONE = (
-    "the data that the model learned from was deleted: the cohort is not compared with real records, and what is known"
-    " of its model decides whether it may leave"
-)
 
 
 @router.post("/generate", status_code=202)
@@ -41,7 +34,8 @@ def generate_cohort(
     `candidates`.
     The cohort's id is the job's id. `evaluate: false` needs the scope `admin`: no report will withhold such a cohort.
     Only with the scope `data`, and while the model's data is there, is the cohort compared with real records; otherwise
-    what is known of its model decides whether it may leave. How much each key has had of a model is counted: a `429` says that it is enough.
+    what is known of its model decides whether it may leave. How much each key has had of a model is counted: a `429`
+    says that it is enough.
     """
     if not body.evaluate:
         identity.require(ADMIN)
@@ -53,8 +47,9 @@ def generate_cohort(
     feasibility.require()
     read = readings_of(services.facts_of(model).vocabulary, body)
     values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
-    against_real, notices = _comparison(services, identity, model, body)
-    values |= {"warnings": [*read.notes, *feasibility.warnings, *notices], "against_real": against_real}
+    comparison = comparison_of(services, identity, model, body, feasibility)
+    warnings = [*read.notes, *feasibility.warnings, *comparison.notices]
+    values |= {"warnings": warnings, "against_real": comparison.against_real}
     payload = checked_payload(GeneratePayload, **values)
     asked = CohortRequest(
         job_id=submission.job_id,
@@ -81,6 +76,7 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     feasibility = feasibility_of(services, model, body)
     with services.database.session_scope() as session:
         audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
+    comparison = comparison_of(services, identity, model, body, feasibility)
     workers = _workers(services)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
@@ -99,26 +95,9 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
-        warnings=[
-            *notes,
-            *feasibility.warnings,
-            *_comparison(services, identity, model, body)[1],
-            *_warnings(workers, costs is None),
-        ],
+        report_seconds=comparison.report_seconds,
+        warnings=[*notes, *feasibility.warnings, *comparison.notices, *_warnings(workers, costs is None)],
     )
-
-
-def _comparison(services: Services, identity: Identity, model: Model, body: GenerateRequest) -> tuple[bool, list[str]]:
-    """Whether a cohort would be compared with real records, and what whoever asks for it should know about that."""
-    if not identity.is_custodian:
-        return False, []
-    if not body.evaluate:
-        return True, [NOT_EVALUATED]
-    try:
-        services.row(DatasetRepository, identity.owner, model.dataset_id)
-    except NotFoundError:
-        return False, [DATA_GONE]
-    return True, []
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

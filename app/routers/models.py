@@ -9,10 +9,12 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from app.access import Admin, Reader, Services_, Trainer
+from app.byte_ranges import BINARY
 from app.code_search import CodeSearchText, found_codes
-from app.library import Cursor, Limit, delete_row, listed
+from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
+from app.schemas.requests import GeneratorName
 from app.submissions import audit
 from model_store.bundles import zip_bundle
 from model_store.repositories import ModelRepository
@@ -23,10 +25,17 @@ BLOCK = 1 << 20
 
 @router.get("/models")
 def list_models(
-    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+    services: Services_,
+    identity: Reader,
+    wanted: MaybeNamed,
+    dataset_id: Of = None,
+    generator: GeneratorName | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> PageAnswer[ModelAnswer]:
-    """List models, newest first."""
-    return listed(services, ModelRepository, partial(model_answer, identity), identity.owner, cursor, limit)
+    """List models."""
+    shown, only = partial(model_answer, identity), {"dataset_id": dataset_id, "generator": generator}
+    return listed(services, ModelRepository, shown, identity.owner, cursor, limit, wanted, **only)
 
 
 @router.get("/models/{model_id}")
@@ -52,7 +61,7 @@ def list_model_codes(
 @router.get(
     "/models/{model_id}/bundle",
     response_class=StreamingResponse,
-    responses={200: {"content": {"application/zip": {}}, "description": "weights.safetensors and manifest.json"}},
+    responses={200: {"content": {"application/zip": BINARY}, "description": "weights.safetensors and manifest.json"}},
 )
 def download_model_bundle(model_id: str, services: Services_, identity: Admin) -> StreamingResponse:
     """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte.

@@ -16,6 +16,7 @@ from ehr_d3pm.requests import (
     AuditFilters,
     Codes,
     CohortOptions,
+    Filters,
     TrainOptions,
     UploadOptions,
     as_list,
@@ -102,12 +103,14 @@ class Client:
     def job(self, job_id: str) -> Json:
         return self._http.get(f"/jobs/{job_id}")
 
-    def jobs(self, kind: str | None = None, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
+    def jobs(
+        self, kind: str | None = None, state: str | None = None, limit: int | None = None, **wanted: Unpack[Filters]
+    ) -> Iterator[Json]:
         """Jobs, newest first; all of them unless there is a limit."""
-        return self._http.pages("/jobs", {"kind": kind, "state": state}, limit)
+        return self._http.pages("/jobs", {"kind": kind, "state": state, **wanted}, limit)
 
-    def datasets(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/datasets", {}, limit)
+    def datasets(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/datasets", dict(wanted), limit)
 
     def dataset(self, dataset_id: str) -> Json:
         return self._http.get(f"/datasets/{dataset_id}")
@@ -122,14 +125,14 @@ class Client:
         """The labs of a dataset that became deciles, with their cut points."""
         return list(self._http.send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json())
 
-    def models(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/models", {}, limit)
+    def models(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/models", dict(wanted), limit)
 
     def model(self, model_id: str) -> Json:
         return self._http.get(f"/models/{model_id}")
 
-    def cohorts(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/cohorts", {}, limit)
+    def cohorts(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/cohorts", dict(wanted), limit)
 
     def cohort(self, job_id: str) -> Json:
         return self._http.get(f"/cohorts/{job_id}")
@@ -155,6 +158,39 @@ class Client:
         """What was done and refused, newest first; needs the scope `admin`."""
         return self._http.pages("/audit", dict(wanted), limit)
 
+    # --- webhooks ---
+
+    def webhooks(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/webhooks", dict(wanted), limit)
+
+    def webhook(self, webhook_id: str) -> Json:
+        return self._http.get(f"/webhooks/{webhook_id}")
+
+    def add_webhook(self, url: str, *, name: str | None = None, kinds: Sequence[str] | None = None) -> Json:
+        """Have an address told how jobs end; the answer has the secret that signs what is sent, once."""
+        return self._http.post("/webhooks", given({"url": url, "name": name, "kinds": kinds}))
+
+    def rotate_webhook(self, webhook_id: str) -> Json:
+        """A new secret; the one before signs too for a day."""
+        return self._http.post(f"/webhooks/{webhook_id}/rotate", None)
+
+    def enable_webhook(self, webhook_id: str) -> Json:
+        return self._http.post(f"/webhooks/{webhook_id}/enable", None)
+
+    def test_webhook(self, webhook_id: str) -> Json:
+        """Send it a message now."""
+        return self._http.post(f"/webhooks/{webhook_id}/test", None)
+
+    def deliveries(self, webhook_id: str, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
+        """What was sent to a webhook, newest first."""
+        return self._http.pages(f"/webhooks/{webhook_id}/deliveries", {"state": state}, limit)
+
+    def replay(self, webhook_id: str, delivery_id: str) -> Json:
+        """Send a message again, under its id."""
+        return self._http.post(f"/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", None)
+
+    # --- the service ---
+
     def openapi(self) -> Json:
         """The OpenAPI document, which says what the service accepts."""
         return self._http.get("/openapi.json")
@@ -163,7 +199,7 @@ class Client:
         return self._http.get("/readyz", tries=1)
 
     def delete(self, kind: str, thing_id: str) -> None:
-        """Delete one of `datasets`, `models` or `cohorts`."""
+        """Delete one of `datasets`, `models`, `cohorts` or `webhooks`."""
         self._http.send("DELETE", f"/{kind}/{thing_id}")
 
     # --- following and downloading ---

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.comparison import DATA_GONE
 from app.estimates import expectation, parallel_parts, parts_of
-from app.routers.generate import DATA_GONE
 from ehr.conditions import AskedCondition
 from ehr.generators import CHUNK
 from ehr.records import Records

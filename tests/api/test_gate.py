@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.routers.generate import DATA_GONE, NOT_EVALUATED
+from app.comparison import DATA_GONE, FEW_PATIENTS, FEW_WITH_CONDITION, NOT_EVALUATED, SMALL_COHORT
 from ehr.audits import ModelAudit
 from ehr.reports import Level, Verdict
 from model_store.repositories import CohortRepository
@@ -14,6 +14,7 @@ from tests.api.test_problems import assert_problem
 from tests.reporting import small_report
 
 E10, E11, E84, D250, D251, D401 = CODES
+NOTICES = {FEW_PATIENTS, FEW_WITH_CONDITION, SMALL_COHORT}
 WHY = "Whoever has the code can be told from the cohort."
 COPIES = Verdict(level="fail", reason="The cohort contains copies of training records.", advice="")
 
@@ -202,7 +203,7 @@ def test_parts_of_what_is_withheld_do_not_leave_before_it_is_whole(caller: Calle
 
 def test_a_cohort_of_a_model_whose_data_is_gone_is_judged_by_its_model(caller: Caller) -> None:
     """Nobody waits for an evaluation that must fail, and whoever asks is told before."""
-    dataset = caller.dataset()
+    dataset = caller.dataset(n=1000)
     judged, unjudged = (model(caller, dataset_id=dataset, audit=each) for each in (audit("good"), None))
     request = asking(judged, evaluate=True)
     job = caller.http.post("/generate", json=request).json()
@@ -238,3 +239,23 @@ def test_a_relaxation_is_offered_only_where_it_helps(caller: Caller) -> None:
         rare = asking(model(caller, audit=known), **FEW[0])
         offered[name] = caller.http.post("/generate/estimate", json=rare).json()["relaxation"] is not None
     assert offered == {"none": True, "safe": False, "failed": False}
+
+
+def test_whoever_holds_the_data_is_told_when_a_report_could_not_judge(caller: Caller) -> None:
+    """And nobody else: how many patients there are is not for them."""
+    few, enough = (model(caller, dataset_id=caller.dataset(n=n)) for n in (400, 1000))
+    analyst = caller.front.as_owner(caller.owner, "generate", "read")
+    told = {}
+    for name, body in {
+        "few": asking(few, evaluate=True),
+        "enough": asking(enough, evaluate=True),
+        "small": asking(enough, n=49, evaluate=True),
+        "rare": asking(enough, evaluate=True, conditions={"all_of": [E84]}),
+    }.items():
+        told[name] = caller.http.post("/generate", json=body).json()["warnings"]
+        estimated = caller.http.post("/generate/estimate", json=body).json()
+        assert [each for each in told[name] if each not in estimated["warnings"]] == []
+        assert NOTICES.isdisjoint(analyst.http.post("/generate", json=body).json()["warnings"])
+        assert analyst.http.post("/generate/estimate", json=body).json()["report_seconds"] is None
+    found = {name: [each for each in words if each in NOTICES] for name, words in told.items()}
+    assert found == {"few": [FEW_PATIENTS], "enough": [], "small": [SMALL_COHORT], "rare": [FEW_WITH_CONDITION]}

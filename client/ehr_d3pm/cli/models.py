@@ -7,6 +7,7 @@ import typer
 
 from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.datasets import DatasetId
+from ehr_d3pm.cli.ids import short
 from ehr_d3pm.cli.jobs import finish
 from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, fail
 from ehr_d3pm.client import Client
@@ -20,7 +21,7 @@ cli = collection(
     Client.models,
     Client.model,
     {
-        "model": lambda model: model["id"],
+        "model": lambda model: short(model["id"]),
         "name": lambda model: model["name"],
         "generator": lambda model: model["generator"],
         "codes": lambda model: model["n_codes"],
