@@ -15,7 +15,7 @@ from app.services import Services
 from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 
-UPLOAD_PATH = "/datasets"
+UPLOAD_PATHS = ("/datasets", "/models/import")
 # As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
 # each would open and close a connection of its own.
 THREADS = 10
@@ -40,9 +40,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router, dependencies=[Depends(known_parameters)])
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(
-        BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits={UPLOAD_PATH: settings.max_upload_bytes}
-    )
+    uploads = dict.fromkeys(UPLOAD_PATHS, settings.max_upload_bytes)
+    app.add_middleware(BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits=uploads)
     app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials)
     return app
 

@@ -60,6 +60,12 @@ class Client:
             # a large file is fsynced and checked after its last byte: the answer may take a while
             return self._http.submit("/datasets", None, key, files=parts, data=data, timeout=600, tries=1)
 
+    def import_model(self, path: str | Path, *, name: str | None = None, manifest_hash: str | None = None) -> Json:
+        """Bring in a bundle of another instance; the model. Give the `manifest_hash` that it shows, to be sure."""
+        with Path(path).open("rb") as file:
+            parts, data = [("file", (Path(path).name, file))], given({"name": name, "manifest_hash": manifest_hash})
+            return self._http.post("/models/import", None, files=parts, data=data, timeout=600)
+
     def train(self, dataset_id: str, *, key: str | None = None, **options: Unpack[TrainOptions]) -> Json:
         """Train a model."""
         return self._http.submit("/train", {"dataset_id": dataset_id} | given(options), key)

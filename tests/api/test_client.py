@@ -55,6 +55,7 @@ COMMAND_OF = {
     "POST /jobs/{job_id}/retry": "retry",
     "GET /audit": "audit",
     "GET /cohorts/{job_id}/records.{format}": "download",
+    "POST /models/import": "models import",
     "POST /webhooks": "webhooks add",
     "GET /webhooks": "webhooks list",
     "GET /webhooks/{webhook_id}": "webhooks show",
