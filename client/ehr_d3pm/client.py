@@ -38,6 +38,11 @@ class Client:
         self.url = (url or os.environ.get("EHR_D3PM_URL") or DEFAULT_URL).rstrip("/")
         self._http = Transport(self.url, api_key or os.environ.get("EHR_D3PM_KEY"), timeout)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a reader of an `address` must send."""
+        return dict(self._http.headers)
+
     def __enter__(self) -> Self:
         return self
 
@@ -257,6 +262,11 @@ class Client:
                 if error.type != "not-evaluated":
                     raise
             time.sleep(LONGEST_LOOK_SECONDS)
+
+    def address(self, job_id: str, format: str = "parquet") -> str:
+        """Where a cohort's records can be read without downloading them first:
+        `pandas.read_parquet(client.address(cohort), storage_options=client.headers)`."""
+        return f"{self.url}/cohorts/{job_id}/records.{format}"
 
     def download_part(self, job_id: str, number: int, path: str | Path) -> int:
         """Save one finished part of a cohort as Parquet; returns the bytes."""

@@ -127,10 +127,12 @@ def test_polars_pandas_and_pyarrow_read_the_address(anyones: Front) -> None:
 
 
 def test_readers_with_a_key(sqlite_caller: Caller, cohort: str) -> None:
-    address = f"{sqlite_caller.front.url}/cohorts/{cohort}/records"
-    headers = {"Authorization": f"Bearer {sqlite_caller.key}"}
-    assert pd.read_parquet(f"{address}.parquet", storage_options=headers)["code"].tolist() == CODES_OF_ROWS
-    assert len(pd.read_csv(f"{address}.long.csv", storage_options=headers)) == len(CODES_OF_ROWS)
+    client = sqlite_caller.client()
+    address, headers = client.address(cohort), client.headers
+    client.close()
+    assert pd.read_parquet(address, storage_options=headers)["code"].tolist() == CODES_OF_ROWS
+    table = client.address(cohort, "long.csv")
+    assert len(pd.read_csv(table, storage_options=headers)) == len(CODES_OF_ROWS)
     files: Any = fsspec.filesystem("http", headers=headers)
-    table = ds.dataset(f"{address}.parquet", filesystem=files, format="parquet").to_table(columns=["code"])
-    assert table["code"].to_pylist() == CODES_OF_ROWS
+    scanned = ds.dataset(address, filesystem=files, format="parquet").to_table(columns=["code"])
+    assert scanned["code"].to_pylist() == CODES_OF_ROWS
