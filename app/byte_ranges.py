@@ -16,8 +16,9 @@ from app.services import Services
 
 BLOCK = 1 << 20
 BINARY = {"schema": {"type": "string", "format": "binary"}}  # of an OpenAPI document
+ANY_BYTES = {"application/octet-stream": BINARY}  # for makers of clients that know no other kind of bytes
 RANGES: dict[int | str, dict[str, Any]] = {
-    206: {"description": "the range that was asked for", "content": {"application/octet-stream": BINARY}},
+    206: {"description": "the range that was asked for", "content": ANY_BYTES},
     304: {"description": "it is what `If-None-Match` names"},
 }
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")

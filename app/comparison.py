@@ -38,7 +38,9 @@ FEW_WITH_CONDITION = (
 @dataclass(frozen=True)
 class Comparison:
     against_real: bool
-    notices: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)  # go with the job, for everyone who may see it
+    # told to whoever asks and kept nowhere: others read the job and the manifest of its cohort
+    about_patients: list[str] = field(default_factory=list)
     report_seconds: float | None = None  # what the last report on a cohort of the model took
 
 
@@ -57,11 +59,12 @@ def comparison_of(
     except NotFoundError:
         return Comparison(False, [DATA_GONE])
     if not data.summary.get("may_be_attacked", True):
-        return Comparison(True, [], seconds)  # not attacked whatever there is
+        return Comparison(True, report_seconds=seconds)  # not attacked whatever there is
     splits, share = data.summary.get("splits"), feasibility.support.share
     notices = [SMALL_COHORT] if body.n < SMALLEST_ATTACKED else []
+    about_patients = []
     if not can_be_judged(splits):
-        notices.append(FEW_PATIENTS)
+        about_patients.append(FEW_PATIENTS)
     elif not body.conditions.is_empty and share is not None and not can_be_judged(splits, share):
-        notices.append(FEW_WITH_CONDITION)
-    return Comparison(True, notices, seconds)
+        about_patients.append(FEW_WITH_CONDITION)
+    return Comparison(True, notices, about_patients, seconds)

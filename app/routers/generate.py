@@ -61,7 +61,8 @@ def generate_cohort(
     named: Named = {ModelRepository: model.id}
     exposes = exposed_by(body, feasibility)
     submitted = submit(services, submission, "generate", payload, named, rows=[asked], exposes=exposes)
-    return accepted(identity, response, *submitted)
+    answer = accepted(identity, response, *submitted)
+    return answer.model_copy(update={"warnings": [*answer.warnings, *comparison.about_patients]})
 
 
 @router.post("/generate/estimate")
@@ -96,7 +97,13 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
         report_seconds=comparison.report_seconds,
-        warnings=[*notes, *feasibility.warnings, *comparison.notices, *_warnings(workers, costs is None)],
+        warnings=[
+            *notes,
+            *feasibility.warnings,
+            *comparison.notices,
+            *comparison.about_patients,
+            *_warnings(workers, costs is None),
+        ],
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from app.access import Admin, Reader, Services_, Trainer
-from app.byte_ranges import BINARY
+from app.byte_ranges import ANY_BYTES, BINARY
 from app.code_search import CodeSearchText, found_codes
 from app.imports import IMPORT_BODY, import_bundle
 from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
@@ -78,7 +78,12 @@ def list_model_codes(
 @router.get(
     "/models/{model_id}/bundle",
     response_class=StreamingResponse,
-    responses={200: {"content": {"application/zip": BINARY}, "description": "weights.safetensors and manifest.json"}},
+    responses={
+        200: {
+            "content": {"application/zip": BINARY, **ANY_BYTES},
+            "description": "weights.safetensors and manifest.json",
+        }
+    },
 )
 def download_model_bundle(model_id: str, services: Services_, identity: Admin) -> StreamingResponse:
     """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte.

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access import Reader, Services_
-from app.byte_ranges import BINARY, RANGES, StoredBytes, is_download, ranged_response
+from app.byte_ranges import ANY_BYTES, BINARY, RANGES, StoredBytes, is_download, ranged_response
 from app.schemas.answers import PartAnswer, PartsAnswer
 from app.submissions import audit
 from ehr.errors import ConflictError, NotFoundError
@@ -17,7 +17,7 @@ from model_store.tables import CohortPart, Job
 router = APIRouter(tags=["cohorts"])
 PARQUET = "application/vnd.apache.parquet"
 PART: dict[int | str, dict[str, Any]] = {
-    200: {"content": {PARQUET: BINARY}, "description": "columns record_id and code"},
+    200: {"content": {PARQUET: BINARY, **ANY_BYTES}, "description": "columns record_id and code"},
     **RANGES,
 }
 

@@ -252,7 +252,10 @@ def test_whoever_holds_the_data_is_told_when_a_report_could_not_judge(caller: Ca
         "small": asking(enough, n=49, evaluate=True),
         "rare": asking(enough, evaluate=True, conditions={"all_of": [E84]}),
     }.items():
-        told[name] = caller.http.post("/generate", json=body).json()["warnings"]
+        job = caller.http.post("/generate", json=body).json()
+        told[name] = job["warnings"]
+        seen = analyst.http.get(f"/jobs/{job['id']}").json()["warnings"]
+        assert {FEW_PATIENTS, FEW_WITH_CONDITION}.isdisjoint(seen)  # nor by looking at a custodian's job
         estimated = caller.http.post("/generate/estimate", json=body).json()
         assert [each for each in told[name] if each not in estimated["warnings"]] == []
         assert NOTICES.isdisjoint(analyst.http.post("/generate", json=body).json()["warnings"])
