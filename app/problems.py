@@ -79,6 +79,7 @@ HTTP_SLUGS = {
     404: ("not-found", "There is no such thing"),
     405: ("method-not-allowed", "This method is not offered here"),
     413: ("too-large", "The request is too large"),
+    416: ("range-not-satisfiable", "There is nothing in this range"),
     415: ("unsupported-media-type", "This kind of body is not accepted"),
 }
 # what exposure is counted in
@@ -172,6 +173,9 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     """Validation errors name the field and what is allowed, and do not repeat what was sent."""
     assert isinstance(error, RequestValidationError)
+    match error.errors()[:1]:  # of a body that is no JSON at all there is one error, and its place is a number
+        case [{"type": "json_invalid", "loc": ("body", int(place)), "ctx": {"error": why}}]:
+            return problem(400, *HTTP_SLUGS[400], f"the body is not JSON: {why} at character {place}")
     found = [
         {"field": ".".join(str(part) for part in e["loc"])[:200], "message": str(e["msg"])[:500]}
         for e in error.errors()[:50]

@@ -26,6 +26,7 @@ from model_store.repositories import (
     WithholdingRepository,
 )
 from model_store.repositories.reports import CUSTODIAN, SHAREABLE
+from model_store.tables import Cohort, Dataset
 from worker.contract import EvaluatePayload
 
 router = APIRouter(tags=["reports"])
@@ -50,7 +51,7 @@ def evaluate_cohort(
         return accepted(identity, response, job, replayed=True)
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
-        dataset = DatasetRepository(session).get(identity.owner, body.dataset_id or cohort.dataset_id)
+        dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
@@ -91,6 +92,18 @@ def get_report(
     """
     report = report_for(services, identity, job_id, reader)
     return _page(services, identity, report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
+
+
+def _compared_with(session: Session, owner: str, dataset_id: str | None, cohort: Cohort) -> Dataset:
+    """The real records that were named, else those that the cohort's model learned from."""
+    try:
+        return DatasetRepository(session).get(owner, dataset_id or cohort.dataset_id)
+    except NotFoundError:
+        if dataset_id is not None:
+            raise
+        raise ConflictError(
+            "the data that the cohort's model learned from was deleted: name other real records in dataset_id"
+        ) from None
 
 
 def report_for(

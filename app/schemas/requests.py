@@ -37,7 +37,7 @@ GeneratorName = Annotated[str, _among("generator", generator_names), _enum(gener
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
-def _examples(*examples: dict[str, Any]) -> ConfigDict:
+def with_examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
@@ -48,7 +48,7 @@ class Request(BaseModel):
 class TrainRequest(Request):
     """Learn from a dataset's training split."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
             "name": "cardiology, quick look",
@@ -90,7 +90,7 @@ class ModelChanges(Request):
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 10000,
@@ -194,7 +194,7 @@ class DatasetForm(Request):
 class EvaluateRequest(Request):
     """Measure a finished cohort, again or against other real records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "cohort_id": "job_0123456789abcdef0123456789abcdef",
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
@@ -213,6 +213,6 @@ class EvaluateRequest(Request):
 class ReleaseRequest(Request):
     """Why a withheld cohort may leave after all."""
 
-    model_config = _examples({"reason": "for internal tests on this machine only"})
+    model_config = with_examples({"reason": "for internal tests on this machine only"})
 
     reason: Annotated[PlainText, Field(min_length=3, max_length=500, description="kept in the audit trail")]

@@ -17,6 +17,7 @@ from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
 from model_store.repositories.reports import ReportRepository
 from model_store.repositories.sessions import SessionRepository
+from model_store.repositories.webhooks import DeliveryRepository, WebhookRepository
 from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Claim",
     "CohortRepository",
     "DatasetRepository",
+    "DeliveryRepository",
     "DiscardRepository",
     "ExposureRepository",
     "IdempotencyRepository",
@@ -37,5 +39,6 @@ __all__ = [
     "PartClaim",
     "ReportRepository",
     "SessionRepository",
+    "WebhookRepository",
     "WithholdingRepository",
 ]
