@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import Scope
 
+from app.failed_logins import FailedLogins
 from app.services import Services
 from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository
@@ -67,7 +68,7 @@ def identify(
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = _authenticated(request, keys, credentials.credentials)
+            key = _authenticated(request, services.failed_logins, keys, credentials.credentials)
             return _known(request, Identity(key.owner, frozenset(key.scopes), key.prefix, key.caps))
         if keys.any_active():
             raise AccessError("send an API key: 'Authorization: Bearer ehr_...'")
@@ -80,10 +81,15 @@ def identify(
     return _known(request, Identity(OPEN_OWNER, frozenset(SCOPES), None))
 
 
-def _authenticated(request: Request, keys: KeyRepository, secret: str) -> ApiKey:
+def _authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+    address = "" if request.client is None else request.client.host
+    failed_logins.check(address, secret)
     try:
-        return keys.authenticate(secret)
+        key = keys.authenticate(secret)
+        failed_logins.worked(secret)
+        return key
     except AccessError as error:
+        failed_logins.failed(address)
         request.state.sender = (error.owner, error.key_prefix)  # somebody has a key that should be nobody's
         raise
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.denials import Denials
+from app.failed_logins import FailedLogins
 from app.metrics import Metrics
 from ehr.audits import ReferenceFacts
 from ehr.generators import generator_spec
@@ -61,6 +62,7 @@ class Services:
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)
         self.denials = Denials(self.database)
+        self.failed_logins = FailedLogins(settings.failed_logins)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
         self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)

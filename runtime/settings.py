@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from model_store.limits import Limits
 from model_store.timeouts import Timeouts
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -53,6 +54,20 @@ class Settings(BaseSettings):
     cap_conditions: int = Field(200, ge=0, description="distinct conditions a key without `data` may ask of a model")
     cap_small_conditions: int = Field(20, ge=0, description="of those, ones that hardly any patient satisfies")
     cap_records: int = Field(50_000_000, ge=0, description="synthetic records a key without `data` may have of a model")
+
+    limit_queued_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may wait at a time")
+    limit_running_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may run at a time; others wait")
+    limit_queued_records: int = Field(
+        100_000_000, ge=1, description="synthetic records of one owner that may be waited for at a time"
+    )
+    limit_stored_bytes: int = Field(
+        1024 * GIB, ge=1, description="datasets, models, cohorts and waiting uploads of one owner"
+    )
+    job_seconds: float = Field(7 * 86_400, gt=0, description="a job that has run this long in all fails")
+    turn_seconds: float = Field(
+        20, ge=0, description="then a job makes way for one of another owner that waits and has had less"
+    )
+    failed_logins: int = Field(20, ge=1, description="requests a minute with invalid keys from one address")
 
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
@@ -116,6 +131,17 @@ class Settings(BaseSettings):
     @property
     def database_timeouts(self) -> Timeouts:
         return Timeouts(self.database_connect_seconds, self.database_statement_seconds, self.database_silence_seconds)
+
+    @property
+    def queues(self) -> list[str]:
+        """From which this worker takes jobs."""
+        return [queue.strip() for queue in self.worker_queues.split(",")]
+
+    @property
+    def limits(self) -> Limits:
+        """Of owners who have none of their own."""
+        counts = (self.limit_queued_jobs, self.limit_running_jobs, self.limit_queued_records, self.limit_stored_bytes)
+        return Limits(*counts)
 
     @property
     def resolved_redis_url(self) -> str:

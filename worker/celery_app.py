@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 SWEEPER_CHECK_SECONDS = 5
 
 
-def _register(kind: str, name: str) -> None:
+def _register(name: str) -> None:
     @celery_app.task(name=name)
     def task(job_id: str) -> None:
         with stopping.heeded():
             from worker.tasks import run
 
-            run(kind, job_id)
+            run(job_id)
 
 
-for _kind, _name in TASKS.items():
-    _register(_kind, _name)
+for _name in TASKS.values():
+    _register(_name)
 
 
 @celery_app.task(name=HELP_TASK)

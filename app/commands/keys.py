@@ -1,20 +1,16 @@
 """API keys. These commands work on the database itself (DATABASE_URL or DATA_DIR): whoever may run them is trusted."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.commands.database import database_session
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import AsJson, Exit, errors_as_exit_codes, fail, print_json, print_table, say
-from runtime.command_options import settings_with
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from model_store.tables import ApiKey
 
 cli = typer.Typer(
@@ -50,7 +46,7 @@ def create(
     from model_store.repositories import AuditRepository, KeyRepository
     from model_store.repositories.access import ROLES
 
-    with _session() as session:
+    with database_session() as session:
         wanted = ROLES[role] if scopes is None else [scope.strip() for scope in scopes.split(",")]
         key, secret = KeyRepository(session).create(owner, name[:200], wanted)
         AuditRepository(session).record(owner, "create key", key.id, key.prefix)
@@ -69,7 +65,7 @@ def list_keys(as_json: AsJson = False) -> None:
     """List keys by their prefixes."""
     from model_store.repositories import KeyRepository
 
-    with _session() as session:
+    with database_session() as session:
         keys = [_shown(key) for key in KeyRepository(session).all()]
     if as_json:
         print_json(keys)
@@ -84,7 +80,7 @@ def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
     """From now on the key opens nothing."""
     from model_store.repositories import AuditRepository, KeyRepository
 
-    with _session() as session:
+    with database_session() as session:
         key = KeyRepository(session).revoke(key_id)
         AuditRepository(session).record(key.owner, "revoke key", key_id, key.prefix)
         is_last = not KeyRepository(session).any_active()
@@ -111,26 +107,11 @@ def caps(
     changed = {name: value for name, value in given.items() if value is not None}
     if general == bool(changed):
         fail("say which caps to change, or --general to take the key's own back", Exit.USAGE)
-    with _session() as session:
+    with database_session() as session:
         key = KeyRepository(session).change_caps(key_id, None if general else changed)
         AuditRepository(session).record(key.owner, "change caps", key_id, key.prefix, changed)
         own = dict(key.caps or {})
     say(f"{key_id}: {', '.join(f'{name} {value:,}' for name, value in own.items()) or 'as the settings say'}")
-
-
-@contextmanager
-def _session() -> Iterator["Session"]:
-    from model_store import migrate
-    from model_store.database import Database
-
-    url = settings_with().resolved_database_url
-    migrate.upgrade(url)
-    database = Database(url)
-    try:
-        with database.session_scope() as session:
-            yield session
-    finally:
-        database.close()
 
 
 def _shown(key: "ApiKey") -> dict[str, object]:

@@ -15,7 +15,16 @@ from app.readers import code_answer, dataset_answer
 from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
-from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Priority,
+    PriorityName,
+    Submission,
+    accepted,
+    checked_payload,
+    submit,
+)
 from app.uploads import Receiver, given_up_on_error, receive
 from model_store.ids import DATASET, new_id
 from model_store.manifests import DatasetManifest
@@ -53,14 +62,19 @@ UPLOAD_BODY: dict[str, Any] = {
 
 @router.post("/datasets", status_code=202, openapi_extra=UPLOAD_BODY)
 async def create_dataset(
-    request: Request, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
+    request: Request,
+    response: Response,
+    services: Services_,
+    identity: DataOwner,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Upload records.
 
     The body is streamed to disk; an ingest job then reads, checks and encodes it, and its result names the dataset.
     """
     receiver = await receive(request, services)
-    job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, receiver)
+    job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, priority, receiver)
     return accepted(identity, response, job, replayed)
 
 
@@ -113,14 +127,16 @@ def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner) ->
     delete_row(services, identity, DatasetRepository, dataset_id)
 
 
-def _submit_upload(services: Services, identity: Identity, key: str | None, receiver: Receiver) -> tuple[Job, bool]:
+def _submit_upload(
+    services: Services, identity: Identity, key: str | None, priority: PriorityName, receiver: Receiver
+) -> tuple[Job, bool]:
     upload = receiver.upload
     with given_up_on_error(receiver):
         form = _form(upload.fields)
         labels = [file.label for file in upload.files]
         values = form.model_dump() | {"name": form.name or labels[0] or "dataset"}
         request = {"form": values, "files": upload.hashes, "labels": labels}
-        submission = Submission(identity, "POST /datasets", key, request)
+        submission = Submission(identity, "POST /datasets", key, request, priority=priority)
         payload = checked_payload(IngestPayload, dataset_id=new_id(DATASET), files=upload.files, **values)
         job, replayed = submit(services, submission, "ingest", payload, uploads=receiver.folders)
         if replayed:

@@ -191,6 +191,7 @@ class JobAnswer(Answer):
     warnings: list[str] = Field(description="what the service had to say about the request when it accepted it")
     attempt: int
     max_attempts: int
+    priority: int = Field(0, description="among the jobs of its owner that wait: the highest first")
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None

@@ -15,7 +15,9 @@ from model_store.repositories.jobs import TERMINAL_STATES, JobRepository
 from model_store.repositories.leases import Claim, LeaseRepository
 from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
+from model_store.repositories.owners import OwnerRepository
 from model_store.repositories.reports import ReportRepository
+from model_store.repositories.turns import TurnRepository
 from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [
@@ -32,8 +34,10 @@ __all__ = [
     "LeaseRepository",
     "ModelRepository",
     "OutboxRepository",
+    "OwnerRepository",
     "Page",
     "PartClaim",
     "ReportRepository",
+    "TurnRepository",
     "WithholdingRepository",
 ]

@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 
 from model_store.clock import now
 from model_store.repositories.base import Repository
-from model_store.tables import Outbox
+from model_store.tables import Job, Outbox
 
 SEND_SECONDS = 10.0  # a sweeper that died while sending leaves the message to others after this long
 LONGEST_WAIT_SECONDS = 600.0
@@ -49,6 +49,11 @@ class OutboxRepository(Repository):
     def hurry(self, job_id: str) -> None:
         """Whoever got the message could not take the job: it is due again at once."""
         self.session.execute(update(Outbox).where(Outbox.job_id == job_id).values(due_at=now()))
+
+    def hurry_one_of(self, owner: str) -> None:
+        """A job of this owner may start again: the message of one is due at once."""
+        mine = select(Outbox.job_id).join(Job, Job.id == Outbox.job_id).where(Job.owner == owner).limit(1)
+        self.session.execute(update(Outbox).where(Outbox.job_id.in_(mine.scalar_subquery())).values(due_at=now()))
 
     def waiting(self) -> int:
         """How many jobs wait for a worker."""
