@@ -57,14 +57,14 @@ class JobRun:
     stop: StopSignal = field(default_factory=StopSignal)
     # folders only this attempt writes to; removed if the attempt is replaced
     own_folders: list[str] = field(default_factory=list)
-    claimed_at: float = field(default_factory=time.monotonic)
+    begun_at: float = field(default_factory=time.monotonic)
     turn_ends_at: float = math.inf
 
     def begin_turn(self) -> None:
         """The work begins, and can be interrupted and gone on with: for TURN_SECONDS it is nobody else's turn, or
         longer if it took long to come so far."""
         now = time.monotonic()
-        self.turn_ends_at = now + max(self.runtime.settings.turn_seconds, LOADS_A_TURN * (now - self.claimed_at))
+        self.turn_ends_at = now + max(self.runtime.settings.turn_seconds, LOADS_A_TURN * (now - self.begun_at))
 
     def should_stop(self) -> bool:
         """For loops that can stop by themselves."""
@@ -106,7 +106,7 @@ def execute(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> bo
     if claim is None:
         log.info("nothing to claim", extra={"job_id": job_id})
         return False
-    run_claimed(runtime, claim, task_of(claim.kind))
+    run_claimed(runtime, claim, task_of)
     return True
 
 
@@ -116,16 +116,16 @@ def execute_next(runtime: Runtime, task_of: Callable[[str], Task]) -> bool:
         return False
     claim = patiently(runtime.database.session_scope, lambda session: _claim_next(session, runtime.settings))
     if claim is not None:
-        run_claimed(runtime, claim, task_of(claim.kind))
+        run_claimed(runtime, claim, task_of)
     return claim is not None
 
 
-def run_claimed(runtime: Runtime, claim: Claim, task: Task) -> None:
-    """Carry a job to an end."""
+def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) -> None:
+    """Carry a job to an end. Its task is imported under the heartbeat: that can take longer than a lease."""
     log.info("job starts", extra={"job_id": claim.job_id, "kind": claim.kind, "attempt": claim.attempt})
     run = JobRun(runtime, claim, JobProgress(claim.kind))
     with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
-        _run_to_end(run, task)
+        _run_to_end(run, task_of)
     _tidy(run)
 
 
@@ -173,8 +173,10 @@ def _end_by_force(run: JobRun) -> None:
         _hand_over(run)
 
 
-def _run_to_end(run: JobRun, task: Task) -> None:
+def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> None:
     try:
+        task = task_of(run.claim.kind)
+        run.begun_at = time.monotonic()
         outcome = task(run)
         patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})

@@ -17,6 +17,8 @@ from model_store.repositories import JobRepository, LeaseRepository, OutboxRepos
 from model_store.repositories.leases import Claim
 from model_store.tables import Job, Outbox, Owner
 from tests.service.fixtures import DATABASES, NewUrl
+from tests.service.servers import wait_until
+from tests.service.stand import Stand, long_csv
 from worker.contract import QUEUES, ROUTES
 
 ALL = list(QUEUES.values())
@@ -233,3 +235,30 @@ def test_how_long_a_job_has_run_counts_all_its_attempts(database: Database) -> N
         session.execute(update(Job).values(started_at=now() - 7))
         assert LeaseRepository(session).heartbeat(again, 60).ran_seconds == pytest.approx(57, abs=5)
         assert session.scalars(select(Owner.used)).one() == pytest.approx(50, abs=5)
+
+
+def test_a_huge_cohort_makes_way_between_its_parts(sqlite_stand: Stand) -> None:
+    """One worker: a small job of somebody else is done before it goes on, and nothing of it is made twice."""
+    stand = sqlite_stand
+    dataset_id = stand.succeed(stand.ingest(long_csv()))["dataset_id"]
+    model_id = stand.succeed(stand.train(dataset_id, generator="independent", settings={}))["model_id"]
+    huge = stand.generate(model_id, n=1_000_000, evaluate=False)
+    stand.wait(huge, state="running")
+    wait_until(lambda: len(stand.blobs(f"cohorts/{huge}")) > 0, "a part")
+    stand.succeed(stand.ingest(long_csv(), owner="somebody else"))
+    made = set(stand.blobs(f"cohorts/{huge}"))
+    wait_until(lambda: stand.job(huge).attempt == 2, "its next turn")
+    wait_until(lambda: len(stand.blobs(f"cohorts/{huge}")) > len(made), "more parts")
+    assert made <= set(stand.blobs(f"cohorts/{huge}")) and stand.job(huge).max_attempts >= 4
+    assert stand.states(huge)[:4] == ["queued", "running", "queued", "running"]
+    stand.cancel(huge)
+    stand.wait(huge)
+
+
+def test_a_job_that_runs_too_long_fails_and_says_so(sqlite_stand: Stand) -> None:
+    job_id = sqlite_stand.ingest(long_csv(), "slow:60")
+    sqlite_stand.wait(job_id, state="running")
+    with sqlite_stand.database.session_scope() as session:
+        session.execute(update(Job).where(Job.id == job_id).values(ran_seconds=sqlite_stand.settings.job_seconds))
+    job = sqlite_stand.wait(job_id)
+    assert job.state == "failed" and job.error is not None and job.error["type"] == "time-limit"
