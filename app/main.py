@@ -58,7 +58,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
-    await anyio.to_thread.run_sync(services.forget_old_keys)
     try:
         yield
     finally:

@@ -2,11 +2,8 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.denials import Denials
 from app.failed_logins import FailedLogins
@@ -21,7 +18,6 @@ from model_store.blobs import BlobStore, open_store
 from model_store.bundles import load_reference
 from model_store.database import Database
 from model_store.manifests import DatasetManifest, ModelManifest, vocabulary_in
-from model_store.repositories import IdempotencyRepository
 from model_store.repositories.base import OwnedRepository, Row
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
@@ -31,7 +27,6 @@ from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
 REMEMBERED_REFERENCES = 4  # each holds a number for every code of every record that a model drew
-KEY_SECONDS = 7 * 86_400
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,6 @@ class Services:
         vocabulary = self.codes_of(dataset).vocabulary
         for pattern in patterns:
             vocabulary.read(pattern)
-
-    def forget_old_keys(self) -> None:
-        """Idempotency-Keys are for retries of a request, not for ever."""
-        with suppress(SQLAlchemyError), self.database.session_scope() as session:
-            IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
 
     def close(self) -> None:
         self.sweeper.stop()

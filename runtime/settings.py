@@ -85,6 +85,9 @@ class Settings(BaseSettings):
         ge=0,
         description="how long the upload, the checkpoint or the parts of a failed job are kept for a retry",
     )
+    retain_events_days: float = Field(90, ge=0, description="then progress of ended jobs is removed; 0: never")
+    retain_jobs_days: float = Field(365, ge=0, description="then ended jobs of which nothing is left are; 0: never")
+    retain_cohorts_days: float = Field(0, ge=0, description="then cohorts are; 0: never")
     checkpoint_seconds: float = Field(60, ge=0, description="least time between two checkpoints of a training")
     sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
     republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")

@@ -9,6 +9,7 @@ from model_store.repositories.base import Page
 from model_store.repositories.cohorts import CohortRepository, PartClaim
 from model_store.repositories.datasets import DatasetRepository
 from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.erasure import ErasureRepository
 from model_store.repositories.exposure import ExposureRepository
 from model_store.repositories.idempotency import IdempotencyRepository
 from model_store.repositories.jobs import TERMINAL_STATES, JobRepository
@@ -17,6 +18,7 @@ from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
 from model_store.repositories.owners import OwnerRepository
 from model_store.repositories.reports import ReportRepository
+from model_store.repositories.retention import RetentionRepository
 from model_store.repositories.turns import TurnRepository
 from model_store.repositories.withholding import WithholdingRepository
 
@@ -27,6 +29,7 @@ __all__ = [
     "CohortRepository",
     "DatasetRepository",
     "DiscardRepository",
+    "ErasureRepository",
     "ExposureRepository",
     "IdempotencyRepository",
     "JobRepository",
@@ -38,6 +41,7 @@ __all__ = [
     "Page",
     "PartClaim",
     "ReportRepository",
+    "RetentionRepository",
     "TurnRepository",
     "WithholdingRepository",
 ]
