@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -34,6 +35,7 @@ from model_store.repositories.exposure import Asked
 from model_store.tables import Job
 from worker.contract import ROUTES, Payload
 
+log = logging.getLogger(__name__)
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -133,6 +135,8 @@ def submit(
         session.add_all(rows)
         detail = {} if exposes is None else asdict(exposes)
         audit(session, submission.identity, f"submit {kind}", job.id, **detail)
+    # the line that has both the request's id and the job's, by which the lines of workers are found
+    log.info("job submitted", extra={"job_id": job.id, "kind": kind})
     services.sweeper.wake()
     return job, False
 

@@ -11,6 +11,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from model_store.clock import now
 from model_store.columns import HASH, ID, OWNER, SERIAL, Base
+from model_store.use_tables import JobCount as JobCount
+from model_store.use_tables import Owner as Owner
 
 
 class Dataset(Base):
@@ -114,21 +116,6 @@ class Outbox(Base):
     published: Mapped[int] = mapped_column(default=0)  # how often
     queued_at: Mapped[float | None] = mapped_column(default=now())
     room_until: Mapped[float | None]  # until then a running job is making room for this one
-
-
-class Owner(Base):
-    """How much an owner may use at a time, and has used; a limit that is None is that of the settings."""
-
-    __tablename__ = "owners"
-
-    owner: Mapped[str] = mapped_column(OWNER, primary_key=True)
-    weight: Mapped[float] = mapped_column(default=1.0)  # share of the workers, beside those of others
-    began: Mapped[float] = mapped_column(default=0.0)  # virtual time at which its last job started
-    used: Mapped[float] = mapped_column(default=0.0)  # virtual time up to which it has been served
-    queued_jobs: Mapped[int | None]
-    running_jobs: Mapped[int | None]
-    queued_records: Mapped[int | None] = mapped_column(BigInteger)
-    stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class Cohort(Base):

@@ -10,7 +10,7 @@ from celery import Celery, signals
 
 from runtime.broker import transport_options
 from runtime.settings import get_settings
-from worker import broker_patches
+from worker import broker_patches, health
 from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent
 from worker.stopping import stopping
@@ -36,7 +36,7 @@ celery_app.conf.update(
     broker_transport_options=transport_options(settings.resolved_redis_url),
 )
 log = logging.getLogger(__name__)
-SWEEPER_CHECK_SECONDS = 5
+LOOK_SECONDS = 5
 
 
 def _register(name: str) -> None:
@@ -61,6 +61,11 @@ def generate_parts(job_id: str) -> None:
         help_generate(job_id)
 
 
+@signals.setup_logging.connect
+def _keep_our_logs(**_: Any) -> None:
+    """Celery would add handlers of its own; those of runtime.logs are in place."""
+
+
 @signals.worker_process_init.connect
 def _child_started(**_: Any) -> None:
     # A child in the middle of a job must not outlive a killed parent: it would keep the lease of a worker that is gone.
@@ -77,10 +82,16 @@ _sweeper = SweeperProcess()
 
 @signals.worker_ready.connect
 def _start_sweeper(sender: Any, **_: Any) -> None:
+    _look_after()
+    sender.timer.call_repeatedly(LOOK_SECONDS, _look_after)
+
+
+def _look_after() -> None:
     _sweeper.ensure()
-    sender.timer.call_repeatedly(SWEEPER_CHECK_SECONDS, _sweeper.ensure)
+    health.note()
 
 
 @signals.worker_shutdown.connect
 def _stop_sweeper(**_: Any) -> None:
     _sweeper.stop()
+    health.forget()

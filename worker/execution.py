@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from ehr.errors import EhrError, JobCancelledError, LeaseLostError, TimeLimitError, TurnOverError, WorkerStoppingError
 from model_store.repositories import Claim, LeaseRepository, OutboxRepository, TurnRepository
 from model_store.tables import Job
+from runtime.logs import job_id as job_id_of_logs
 from runtime.logs import place_of
 from runtime.settings import Settings
 from runtime.sweeper import carry_out_discards
@@ -122,11 +123,15 @@ def execute_next(runtime: Runtime, task_of: Callable[[str], Task]) -> bool:
 
 def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) -> None:
     """Carry a job to an end. Its task is imported under the heartbeat: that can take longer than a lease."""
-    log.info("job starts", extra={"job_id": claim.job_id, "kind": claim.kind, "attempt": claim.attempt})
+    token = job_id_of_logs.set(claim.job_id)
+    log.info("job starts", extra={"kind": claim.kind, "attempt": claim.attempt})
     run = JobRun(runtime, claim, JobProgress(claim.kind))
-    with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
-        _run_to_end(run, task_of)
-    _tidy(run)
+    try:
+        with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
+            _run_to_end(run, task_of)
+        _tidy(run)
+    finally:
+        job_id_of_logs.reset(token)
 
 
 def _claim_next(session: Session, settings: Settings) -> Claim | None:

@@ -7,6 +7,7 @@ from model_store.repositories.access import KeyRepository
 from model_store.repositories.audit import AuditRepository
 from model_store.repositories.base import Page
 from model_store.repositories.cohorts import CohortRepository, PartClaim
+from model_store.repositories.counts import CountRepository
 from model_store.repositories.datasets import DatasetRepository
 from model_store.repositories.discards import DiscardRepository
 from model_store.repositories.erasure import ErasureRepository
@@ -27,6 +28,7 @@ __all__ = [
     "AuditRepository",
     "Claim",
     "CohortRepository",
+    "CountRepository",
     "DatasetRepository",
     "DiscardRepository",
     "ErasureRepository",

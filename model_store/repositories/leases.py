@@ -11,6 +11,7 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
 from model_store.repositories.base import Repository
+from model_store.repositories.counts import CountRepository
 from model_store.repositories.discards import RETRY_WINDOW_SECONDS, DiscardRepository
 from model_store.repositories.jobs import JobRepository
 from model_store.repositories.owners import OwnerRepository
@@ -79,6 +80,7 @@ class LeaseRepository(Repository):
             return None
         self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
         JobRepository(self.session).record_state(job_id, "running", attempt=row.attempt)
+        CountRepository(self.session).add(row.kind, "started")
         last = row.attempt >= row.max_attempts
         return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last, row.priority)
 
@@ -125,7 +127,7 @@ class LeaseRepository(Repository):
         does not count, such as one whose worker was told to stop, leaves as many to come as before."""
         values = _WAITS | ({} if counts else {"max_attempts": Job.max_attempts + 1})
         self._fenced(claim, ("running",), values)
-        self._charge(claim.job_id)
+        self._charge(claim.job_id, "given_back")
         parts = update(CohortPart).where(CohortPart.job_id == claim.job_id, CohortPart.worker == claim.worker)
         free = {"state": "pending"} | _NOBODYS
         self.session.execute(parts.where(CohortPart.state == "running").values(**free))
@@ -152,15 +154,16 @@ class LeaseRepository(Repository):
         self, claim: Claim, state: str, keep: list[str], retry_seconds: float = RETRY_WINDOW_SECONDS, **more: Any
     ) -> None:
         jobs = JobRepository(self.session)
-        self._charge(claim.job_id)
+        self._charge(claim.job_id, state)
         jobs.record_state(claim.job_id, state, **more)
         DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep, retry_seconds)
 
-    def _charge(self, job_id: str) -> None:
-        """Count the time since the job was claimed as its owner's."""
+    def _charge(self, job_id: str, what: str) -> None:
+        """Count the time since the job was claimed as its owner's, and what became of the attempt."""
         job = JobRepository(self.session).reload(job_id)
-        seconds = self.session.scalars(select(now() - Job.started_at).where(Job.id == job_id)).one()
-        OwnerRepository(self.session).charge(job.owner, seconds or 0.0)
+        seconds = self.session.scalars(select(now() - Job.started_at).where(Job.id == job_id)).one() or 0.0
+        OwnerRepository(self.session).charge(job.owner, seconds)
+        CountRepository(self.session).add(job.kind, what, seconds)
 
     # --- a sweeper's side ---
 
@@ -190,8 +193,8 @@ class LeaseRepository(Repository):
             jobs.record_state(job_id, "failed", error=POISON)
         elif not self._changed(*late, Job.state == "running", values=_WAITS):
             return None  # its worker came back, or another sweeper was faster
-        self._charge(job_id)
         job = jobs.reload(job_id)
+        self._charge(job_id, "poison" if job.state == "failed" else "lease_lost")
         if job.state == "queued":
             task, queue = task_of[job.kind]
             self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))

@@ -55,6 +55,8 @@ class OutboxRepository(Repository):
         mine = select(Outbox.job_id).join(Job, Job.id == Outbox.job_id).where(Job.owner == owner).limit(1)
         self.session.execute(update(Outbox).where(Outbox.job_id.in_(mine.scalar_subquery())).values(due_at=now()))
 
-    def waiting(self) -> int:
-        """How many jobs wait for a worker."""
-        return self.session.scalars(select(func.count()).select_from(Outbox)).one()
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        """By queue, how many jobs wait for a worker, and for how many seconds the oldest has."""
+        since = func.coalesce(func.max(now() - Outbox.queued_at), 0.0)
+        query = select(Outbox.queue, func.count(), since).group_by(Outbox.queue)
+        return {str(queue): (int(count), float(age)) for queue, count, age in self.session.execute(query)}

@@ -42,6 +42,14 @@ def upgrade() -> None:
         sa.Column("stored_bytes", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("owner", name=op.f("pk_owners")),
     )
+    op.create_table(
+        "job_counts",
+        sa.Column("kind", sa.String(length=20), nullable=False),
+        sa.Column("what", sa.String(length=20), nullable=False),
+        sa.Column("times", sa.BigInteger(), nullable=False),
+        sa.Column("seconds", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "what", name=op.f("pk_job_counts")),
+    )
     for table, columns in added().items():
         for column in columns:
             op.add_column(table, column)
@@ -52,4 +60,5 @@ def downgrade() -> None:
         with op.batch_alter_table(table) as batch:
             for column in columns:
                 batch.drop_column(column.name)
+    op.drop_table("job_counts")
     op.drop_table("owners")
