@@ -11,7 +11,18 @@ from app.readings import readings_of
 from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
-from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Named,
+    Priority,
+    Submission,
+    accepted,
+    audit,
+    checked_payload,
+    replayed_job,
+    submit,
+)
 from model_store.repositories import ModelRepository
 from model_store.tables import CohortRequest
 from runtime.broker import BrokerError, WorkerFacts
@@ -22,7 +33,12 @@ router = APIRouter(tags=["cohorts"])
 
 @router.post("/generate", status_code=202)
 def generate_cohort(
-    body: GenerateRequest, response: Response, services: Services_, identity: Maker, key: IdempotencyKey = None
+    body: GenerateRequest,
+    response: Response,
+    services: Services_,
+    identity: Maker,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Generate a cohort.
 
@@ -39,7 +55,7 @@ def generate_cohort(
     """
     if not body.evaluate:
         identity.require(ADMIN)
-    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     model = services.row(ModelRepository, identity.owner, body.model_id)

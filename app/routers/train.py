@@ -5,7 +5,16 @@ from fastapi import APIRouter, Response
 from app.access import DATA, Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
-from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Priority,
+    Submission,
+    accepted,
+    checked_payload,
+    replayed_job,
+    submit,
+)
 from ehr.generators import generator_spec
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
@@ -16,14 +25,19 @@ router = APIRouter(tags=["models"])
 
 @router.post("/train", status_code=202)
 def train_model(
-    body: TrainRequest, response: Response, services: Services_, identity: Trainer, key: IdempotencyKey = None
+    body: TrainRequest,
+    response: Response,
+    services: Services_,
+    identity: Trainer,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Train a model.
 
     The job's result names the model. A training that is interrupted goes on from its last checkpoint. `holdout_share`
     needs the scope `data`: two models whose shares differ by one patient would tell what that patient has.
     """
-    submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     if body.holdout_share is not None:

@@ -24,7 +24,7 @@ from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
 from worker.engine.generators import Generator, SampleRequest
 from worker.engine.generators.protocol import EffectiveSize
-from worker.execution import JobRun, Outcome, new_worker_name, patiently
+from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name, patiently
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
 from worker.tasks.describe import describe
@@ -99,6 +99,7 @@ def generate(run: JobRun) -> Outcome:
     run.progress.step("generate", n, done, "records")
     _ask_for_help(run.runtime, job_id)
     tally = Tally(run.runtime, job_id)
+    run.begin_turn()
 
     def on_progress(in_this_part: int) -> None:
         run.check()
@@ -109,6 +110,7 @@ def generate(run: JobRun) -> Outcome:
         part = _claim_part(run.runtime, job_id, run.claim.worker)
         if part is not None:
             _make_part(run.runtime, source, part, on_progress)
+            run.stop.check_turn()
         elif tally.records() == n:
             break
         else:
@@ -118,14 +120,19 @@ def generate(run: JobRun) -> Outcome:
     return _store(run, source)
 
 
-def take_parts_of(runtime: Runtime, job_id: str) -> None:
-    """Help with someone else's generate job for as long as there are parts to take."""
+def take_parts_of(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> None:
+    """Help with someone else's generate job for as long as there are parts to take; jobs that wait go before each."""
     with runtime.database.read_scope() as session:
         job = session.get(Job, job_id)
     if job is None or job.state != "running":
         return
     source: Source | None = None
-    while (part := _claim_part(runtime, job_id, new_worker_name())) is not None:
+    while True:
+        while execute_next(runtime, task_of):
+            source = None  # what somebody else's job needs, it may have
+        part = _claim_part(runtime, job_id, new_worker_name())
+        if part is None:
+            return
         source = source or _source(runtime, job.owner, job.payload)
         try:
             _make_part(runtime, source, part)
@@ -249,6 +256,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 model_id=source.row.id,
                 dataset_id=source.row.dataset_id,
                 n_records=source.payload.n,
+                bytes=sum(part.bytes or 0 for part in parts),
                 prefix=folder,
                 manifest_hash=manifest_hash,
                 manifest=manifest.stored(without=NOT_IN_ROWS) | {"n_parts": len(parts)},

@@ -111,6 +111,7 @@ def _store(
     kept = {without_decile(code) for code in encoded.vocabulary.codes}
     known = {code: found for code, found in reader.concepts.items() if code in kept}
     manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, cdm, concepts=known)
+    size = run.runtime.store.size_of(folder)
 
     def add_rows(session: Session) -> None:
         DatasetRepository(session).add(
@@ -124,6 +125,7 @@ def _store(
                 data_hash=dataset.data_hash,
                 vocabulary_hash=dataset.vocabulary.hash,
                 n_codes=len(dataset.vocabulary),
+                bytes=size,
                 summary=summary,
             )
         )

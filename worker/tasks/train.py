@@ -74,10 +74,14 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         nonlocal started
         if not started:
             started = True
+            run.begin_turn()
             run.progress.step("train", progress.total_steps, progress.step, "batches")
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 
-    hooks = Hooks(on_progress, checkpoints.save, run.should_stop)
+    def should_stop() -> bool:
+        return run.should_stop() or run.stop.turn_over.is_set()
+
+    hooks = Hooks(on_progress, checkpoints.save, should_stop)
     request = FitRequest(
         train_set,
         holdout if len(holdout) else None,
@@ -93,6 +97,7 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         return generator_named(payload.generator).fit(request)
     except TrainingStopped:
         run.check()
+        run.stop.check_turn()
         raise JobCancelledError("the job was asked to stop") from None
 
 
@@ -154,6 +159,7 @@ def _store(
     cdm = cdm_of(run.runtime, run.claim.owner, payload.dataset_id)
     bundle = Bundle(pack_tensors(state.tensors), manifest, cdm)
     manifest_hash = save_bundle(run.runtime.store, folder, bundle, drawn)
+    size = run.runtime.store.size_of(folder)
 
     def add_rows(session: Session) -> None:
         ModelRepository(session).add(
@@ -167,6 +173,7 @@ def _store(
                 prefix=folder,
                 manifest_hash=manifest_hash,
                 n_codes=len(dataset.vocabulary),
+                bytes=size,
                 details=details | {"vocabulary_hash": dataset.vocabulary.hash},
             )
         )

@@ -45,6 +45,43 @@ def labs(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) ->
         print_table(["lab", "cut points", "unit"], rows, lines=False)
 
 
+@cli.command()
+@errors_as_exit_codes()
+def dependants(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) -> None:
+    """List what was made from a dataset, and the jobs that work on it."""
+    with client_of(context) as client:
+        found = client.dependants(dataset)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["kind", "id"], [[kind, each] for kind, ids in found.items() for each in ids], lines=False)
+
+
+@cli.command()
+@errors_as_exit_codes()
+def erase(
+    context: typer.Context,
+    dataset: DatasetId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a dataset and everything made from it, and cancel jobs that work on it. What remains is shown with why."""
+    with client_of(context) as client:
+        if not yes:
+            made = {kind: len(ids) for kind, ids in client.dependants(dataset).items() if ids}
+            besides = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in made.items()) or "nothing else"
+            typer.confirm(f"Erase {dataset} permanently, and {besides}?", abort=True, err=True)
+        report = client.erase(dataset)
+    if as_json:
+        print_json(report)
+        return
+    for kind, ids in report["removed"].items():
+        say(f"removed {kind}: {', '.join(ids) or 'none'}")
+    say(f"cancelled jobs: {', '.join(report['cancelled_jobs']) or 'none'}")
+    for each in report["remains"]:
+        say(f"remains: {each['what']} ({each['why']})")
+
+
 def upload(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
