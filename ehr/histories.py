@@ -63,6 +63,14 @@ class Histories:
         rows = np.repeat(self.offsets[patients], counts) + np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
         return Histories(self.visits.take(rows), offsets, self.gaps[rows], self.static.take(patients))
 
+    def visits_with_static(self) -> Records:
+        """Each visit with what is true of its patient: what rules and groups are about."""
+        rows, codes = self.visits.rows(), self.visits.indices
+        about = self.static.take(self.patients())
+        return Records.from_pairs(
+            np.concatenate([rows, about.rows()]), np.concatenate([codes, about.indices]), len(self.visits), self.n_codes
+        )
+
     def ever(self) -> Records:
         """Each patient as one set: the static codes and those of all visits."""
         rows: list[NDArray[Any]] = [self.static.rows(), self.patients()[self.visits.rows()]]

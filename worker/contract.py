@@ -73,7 +73,7 @@ class IngestPayload(Payload):
     name: str = Name
     files: list[UploadedFile] = Field(min_length=1, max_length=100)
     format: FormatName = "auto"
-    unit: Literal["auto", "visit", "patient"] = Field(
+    unit: Literal["auto", "visit", "patient", "history"] = Field(
         "auto", description="what a record is; auto: as the format has it"
     )
     codes_from: Literal["source", "concept"] = Field("source", description="which codes of OMOP tables count")

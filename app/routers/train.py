@@ -6,6 +6,7 @@ from app.access import DATA, Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
+from ehr.errors import RequestError
 from ehr.generators import generator_spec
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
@@ -30,6 +31,8 @@ def train_model(
         identity.require(DATA)
     generator_spec(body.generator).check(body.preset, body.settings)
     dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
+    if (dataset.summary.get("format") or {}).get("unit") == "history":
+        raise RequestError("dataset_id: this dataset has histories (unit=history), which no generator can learn yet")
     values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
     payload = checked_payload(TrainPayload, **values)
     job, replayed = submit(services, submission, "train", payload, {DatasetRepository: dataset.id})

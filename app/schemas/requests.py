@@ -135,8 +135,10 @@ class DatasetForm(Request):
 
     name: Name | None = Field(None, description="shown in lists; the first file's name if left out")
     format: FormatName = Field("auto", description="`auto` looks at the files' names and headers")
-    unit: Literal["auto", "visit", "patient"] = Field(
-        "auto", description="what a record is: a visit (admission, encounter, claim) or a patient with all their visits"
+    unit: Literal["auto", "visit", "patient", "history"] = Field(
+        "auto",
+        description="what a record is: a visit (admission, encounter, claim), a patient with all their visits, or a"
+        " patient's history: the visits in order, with the days between them",
     )
     codes_from: Literal["source", "concept"] = Field(
         "source", description="of OMOP tables: the codes as recorded, or their concepts"
