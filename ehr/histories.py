@@ -4,6 +4,7 @@ Visits are records, so everything that is known about records (groups, rules, co
 Memory grows with the codes that are there, never with patients x visits x vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,16 @@ class Histories:
             raise DataError("static codes and the codes of visits are of one vocabulary")
         if np.any(self.gaps < 0) or np.any(self.gaps[self.offsets[:-1]] != 0):
             raise DataError("a gap is a number of days, and 0 at a patient's first visit")
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Histories]") -> "Histories":
+        """The patients of all parts, in order."""
+        return cls(
+            Records.concatenate([part.visits for part in parts]),
+            indptr_of(np.concatenate([part.visit_counts() for part in parts])),
+            np.concatenate([part.gaps for part in parts]),
+            Records.concatenate([part.static for part in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

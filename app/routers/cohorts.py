@@ -59,7 +59,8 @@ def download_cohort(
 ) -> StreamingResponse:
     """Download a cohort's records in one of the formats of `docs/formats.md`. Every part is verified before it is sent.
 
-    Ids are the same in all of them. Records have no dates: formats that need some have them synthesised.
+    Ids are the same in all of them. Histories have real order and days between visits, from a declared first day.
+    Other records have no dates: formats that need some have them synthesised.
     """
     wanted = writer_named(format)
     if names and not wanted.has_names:
@@ -70,6 +71,9 @@ def download_cohort(
         cohort = CohortRepository(session).get(identity.owner, job_id)
         audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = CohortManifest.read(services.store, cohort.prefix, cohort.manifest_hash)
+    if manifest.origin is not None and not wanted.has_time:
+        others = ", ".join(writer.name for writer in WRITERS if writer.has_time)
+        raise RequestError(f"format: {wanted.name} cannot tell visits over time; these can: {others}")
     for part in manifest.parts[:1]:  # headers of tables come before the records: a damaged cohort is refused now
         services.store.read(part.blob, part.sha256)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{wanted.extension}"'}

@@ -6,6 +6,7 @@ import numpy as np
 
 from ehr.codes.systems import AGE, OTHER_VISIT, SEX, VISIT, split_code
 from ehr.disclosure import shown
+from ehr.formats.read.protocol import Visits
 from ehr.histories import Histories
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
@@ -24,6 +25,14 @@ class HistoryEncoder(Encoder):
     """Its records are visits. Codes of sex and age belong to the patient, whichever visit's rows have them."""
 
     record_called = "visit-id-or-date"
+
+    def _add_visits(self, batch: Visits) -> None:
+        """A visit whose kind is known is there without other codes: its kind is one."""
+        super()._add_visits(batch)
+        if batch.concept is not None:
+            record = self.records.of_column(batch.record_id)
+            record = record[record >= 0]
+            self._whole.append(record[self._visit_code.up_to(len(self.records))[record] != EMPTY])
 
     def finish(self, choices: Choices) -> Encoded:
         row, code = self._plain_rows()
