@@ -71,7 +71,7 @@ def cohort_source(
     over_time = manifest.origin is not None
     return CohortSource(
         manifest.vocabulary,
-        sum((part.n_visits or 0) if over_time else part.n_records for part in manifest.parts),
+        sum(part.n_records for part in manifest.parts),
         lambda: iter_history_blocks(store, manifest) if over_time else iter_blocks(store, manifest),
         lambda: sum(pq.read_metadata(_file(store, part)).num_rows for part in manifest.parts),
         _written(manifest) | {"lab_cut_points": {lab: curve.cuts for lab, curve in curves.items()}},

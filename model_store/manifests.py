@@ -118,7 +118,6 @@ class CohortPart(Stored):
     bytes: int | None = None
     first_record: int
     n_records: int  # of histories: patients
-    n_visits: int | None = None  # of histories
 
 
 class CohortManifest(Manifest):

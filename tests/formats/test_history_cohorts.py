@@ -68,11 +68,8 @@ def stored(folder: Path, parts: list[Histories], seed: int = 0) -> CohortSource:
         data = pack_history_part(first, histories, Vocabulary(CODES))
         blob = f"cohorts/p{number}.parquet"
         store.write(blob, data)
-        sha256, sizes = (
-            hashlib.sha256(data).hexdigest(),
-            {"n_records": len(histories), "n_visits": len(histories.visits)},
-        )
-        told.append(CohortPart(number=number, blob=blob, sha256=sha256, first_record=first, **sizes))
+        sha256, n = hashlib.sha256(data).hexdigest(), len(histories)
+        told.append(CohortPart(number=number, blob=blob, sha256=sha256, first_record=first, n_records=n))
         first += len(histories)
     manifest = cohort_manifest(SourceModel(id="m"), {"seed": seed}, Vocabulary(CODES), told, origin=ORIGIN)
     return cohort_source(store, manifest)

@@ -13,6 +13,7 @@ SYNTHETIC_DATES = (
 )
 Day = np.datetime64
 Days = NDArray[np.datetime64]
+HISTORY_ORIGIN = "2000-01-01"  # unless a request says another
 FIRST_DAY = np.datetime64("2020-01-01", "D")
 DAYS = 365
 # Who has no age band was born in a year nobody takes for true: the first that OHDSI's checks let pass.

@@ -67,7 +67,7 @@ class CohortSource:
     """A cohort to be written. Memory holds one block of it at a time, however many there are."""
 
     vocabulary: tuple[str, ...]
-    n_records: int  # numbered from 0
+    n_records: int  # numbered from 0; of histories: patients
     blocks: Callable[[], Iterator[Block]]  # all of them, in order; formats with several tables ask for each table
     count_codes: Callable[[], int]  # in all records together
     manifest: Mapping[str, Any] = field(default_factory=dict)  # how the cohort was made, as JSON
