@@ -5,6 +5,7 @@ from ehr.generators.d3pm import D3PM
 from ehr.generators.ehrdiff import EHRDIFF
 from ehr.generators.emr_wgan import EMR_WGAN
 from ehr.generators.independent import INDEPENDENT
+from ehr.generators.markov import MARKOV
 from ehr.generators.med_wgan import MED_WGAN
 from ehr.generators.spec import AUTO, GeneratorSpec, ResolvedSettings
 from ehr.generators.tabddpm import TABDDPM
@@ -30,7 +31,7 @@ CHUNK = 1024
 
 GENERATORS: tuple[GeneratorSpec, ...] = (D3PM, INDEPENDENT, MED_WGAN, EMR_WGAN, TABDDPM, EHRDIFF, TABSYN)
 # Those that learn from patients over time (ehr/histories.py); their classes keep another contract.
-HISTORY_GENERATORS: tuple[GeneratorSpec, ...] = (VISITS,)
+HISTORY_GENERATORS: tuple[GeneratorSpec, ...] = (VISITS, MARKOV)
 
 
 DEFAULT_GENERATOR = GENERATORS[0].name

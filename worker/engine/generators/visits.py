@@ -5,12 +5,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import StateError
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.groups import Groups
 from ehr.histories import Histories
+from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
@@ -18,7 +20,10 @@ from worker.engine.histories.batch import Learnable
 from worker.engine.histories.earlier import Earlier
 from worker.engine.histories.gaps import GapBuckets
 from worker.engine.histories.network import VisitDenoiser
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks
+from worker.engine.histories.particles import conditioned_histories, pilot_of
+from worker.engine.histories.pilot import Pilot
+from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks, join
+from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
@@ -27,6 +32,8 @@ from worker.engine.training import TrainingRun, precision, resolve_device, seede
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
 STATE_VERSION = 1
+# How patients are steered under each condition of a request, and when its events happen.
+Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 
 
 class VisitsGenerator(HistoryGenerator):
@@ -99,12 +106,40 @@ class VisitsGenerator(HistoryGenerator):
 
     def sample(self, request: HistoryRequest, progress: SampleProgress | None = None) -> Histories:
         model = self.model(request.steps)
+        ready: Ready = {}
 
         def draw(chunk: int, patients: int) -> Histories:
-            return draw_histories(model, patients, Place(request.seed, chunk), chunk_seed(request.seed, chunk))
+            parts = request.conditions(chunk, patients)
+            drawn = [self._draw(model, ready, request, chunk, number, *part) for number, part in enumerate(parts)]
+            order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+            return join(drawn, self.tokens.n_codes).take(order)
 
         with precision(self.device):
             return histories_in_chunks(request, self.tokens.n_codes, draw, progress)
+
+    def _draw(
+        self,
+        model: VisitModel,
+        ready: Ready,
+        request: HistoryRequest,
+        chunk: int,
+        number: int,
+        rows: NDArray[np.int64],
+        condition: HistoryCondition | None,
+    ) -> Histories:
+        """Part `number` of a chunk: as many patients as `rows` who satisfy the condition."""
+        place, seed = Place(request.seed, chunk), chunk_seed(chunk_seed(request.seed, chunk), number)
+        if condition is None:
+            return draw_histories(model, len(rows), place, seed)
+        key = replace(condition, prompt=None)  # one request has one prompt
+        if key not in ready:
+            steering = Steering(model, condition)
+            ready[key] = steering, pilot_of(model, steering, request.seed)
+        steering, pilot = ready[key]
+        histories, effective = conditioned_histories(model, steering, pilot, len(rows), place, seed)
+        if request.effective_size is not None:
+            request.effective_size.add(len(rows), effective)
+        return histories
 
     def model(self, steps: int | None = None) -> VisitModel:
         """What draws visits, with so many network calls for each."""

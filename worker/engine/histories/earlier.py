@@ -1,6 +1,6 @@
 """What is known of a patient's earlier visits when the next one is drawn: the codes ever seen, which of them at the
-last visit, how often and how long ago, and a few numbers. Training reads it off whole histories, sampling keeps it up to
-date; a test holds the two against each other."""
+last visit, how often and how long ago, and a few numbers. Training reads it off whole histories, sampling keeps it up
+to date; a test holds the two against each other."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ehr.errors import ConfigError, DataError
 from ehr.generators import CHUNK, GeneratorSpec
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
+from ehr.history_conditions import HistoryCondition, HistoryTarget
 from ehr.records import Records, indptr_of
 from worker.engine.checkpoints import Checkpoint
-from worker.engine.generators.protocol import SampleProgress, State
+from worker.engine.generators.protocol import EffectiveSize, SampleProgress, State, meeting_rows
 from worker.engine.training import Hooks
 
 
@@ -45,13 +47,30 @@ class HistoryRequest:
 
     n: int
     seed: int = 0
+    condition: HistoryCondition | None = None  # for all patients
+    targets: tuple[HistoryTarget, ...] = ()  # for a share of them each
     steps: int | None = None  # network calls for a visit; None is the generator's choice
     first_chunk: int = 0  # where in a larger cohort these patients begin: chunk k is the same whoever draws it
+    effective_size: EffectiveSize | None = field(default=None, compare=False)  # told of patients drawn by weight
 
     def __post_init__(self) -> None:
         for name, value in {"number of patients": self.n, "first chunk": self.first_chunk}.items():
             if value < 0:
                 raise ConfigError(f"the {name} must be 0 or more, not {value}")
+
+    def conditions(self, chunk: int, rows: int) -> list[tuple[NDArray[np.int64], HistoryCondition | None]]:
+        """Patients of a chunk, and the condition for them: an entry for each combination of targets met and not met."""
+        condition = None if self.condition is None or self.condition.is_empty else self.condition
+        parts: list[tuple[NDArray[np.int64], HistoryCondition | None]] = [(np.arange(rows), condition)]
+        for number, target in enumerate(self.targets):
+            meets = meeting_rows(self.seed, chunk, rows, number, target.share)
+            divided = [
+                (patients[chosen[patients]], make)
+                for patients, base in parts
+                for chosen, make in ((meets, target.required(base)), (~meets, target.excluded(base)))
+            ]
+            parts = [(patients, make()) for patients, make in divided if len(patients)]
+        return parts
 
 
 class HistoryGenerator(ABC):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ehr.groups import Group, Groups
 from ehr.histories import Histories
-from ehr.records import Records
+from ehr.records import Records, indptr_of
 from worker.engine.histories.gaps import FIRST, GapBuckets
 
 
@@ -85,18 +85,16 @@ class VisitTokens:
         codes: list[NDArray[Any]] = [visits.indices, statics, self.first_gap + bucket, ends]
         return Records.from_pairs(np.concatenate(all_rows), np.concatenate(codes), len(visits), len(self))
 
-    def histories(
-        self, patients: NDArray[np.int64], gaps: NDArray[np.int64], visits: Records, static: Records
-    ) -> Histories:
-        """Histories of drawn visits (records of codes), each with its patient and the gap before it, in the order in
-        which they were drawn: all first visits, then all second ones, and so on."""
-        order = np.argsort(patients, kind="stable")
-        counts = np.bincount(patients, minlength=len(static))
-        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        return Histories(visits.take(order), offsets, gaps[order].astype(np.int32), static)
-
     def split(self, x: NDArray[np.uint8]) -> tuple[Records, Records]:
         """(codes of visits, static codes) of drawn tokens (B, tokens), both in the vocabulary."""
         visits = Records.from_dense(x[:, : self.n_codes])
         rows, places = np.nonzero(x[:, self.first_static : self.first_gap])
         return visits, Records.from_pairs(rows, self.static[places], len(x), self.n_codes)
+
+
+def in_order(patients: NDArray[np.int64], gaps: NDArray[np.int64], visits: Records, static: Records) -> Histories:
+    """Histories of drawn visits, each with its patient and the gap before it, in the order in which they were drawn:
+    all first visits, then all second ones, and so on."""
+    order = np.argsort(patients, kind="stable")
+    offsets = indptr_of(np.bincount(patients, minlength=len(static)))
+    return Histories(visits.take(order), offsets, gaps[order].astype(np.int32), static)

@@ -19,7 +19,7 @@ from worker.engine.denoisers.beside import Beside
 from worker.engine.histories.earlier import Journal
 from worker.engine.histories.gaps import FIRST
 from worker.engine.histories.network import VisitDenoiser
-from worker.engine.histories.tokens import VisitTokens
+from worker.engine.histories.tokens import VisitTokens, in_order
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 from worker.engine.reveal import deal_offsets, reveal_sample
 
@@ -130,7 +130,7 @@ class Drawn:
             first += len(visits)
         chosen = np.concatenate(rows)
         static, codes = np.nonzero(self.static.cpu().numpy())
-        return self.tokens.histories(
+        return in_order(
             np.concatenate(patients),
             np.concatenate(self.gaps)[chosen],
             Records.concatenate(self.visits).take(chosen),
