@@ -109,6 +109,14 @@ def iter_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
         yield Block(first, waiting)
 
 
+def iter_records(store: BlobStore, manifest: CohortManifest) -> Iterator[Records]:
+    """The cohort's records, some at a time; of patients over time, all that each ever has."""
+    if manifest.origin is None:
+        yield from (block.records for block in iter_blocks(store, manifest))
+    else:
+        yield from (load_history_part(store, part, manifest.vocabulary).ever() for part in manifest.parts)
+
+
 def iter_history_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
     """The same for histories: blocks of whole patients, whose records are visits."""
     origin, first_visit, first_patient = np.datetime64(manifest.origin or "", "D"), 0, 0
