@@ -43,8 +43,8 @@ SMALL = {
     "timesteps": 50,
     "denoiser": {"width": 32, "blocks": 1, "dropout": 0.0, "input_dropout": 0.0},
     "state": 16,
-    "steps": 6,
-    "training": {"epochs": 8, "batch_size": 250, "learning_rate": 1e-2, "settle_share": 0.2},
+    "steps": 12,
+    "training": {"epochs": 8, "batch_size": 100, "learning_rate": 1e-2, "settle_share": 0.2},
 }
 
 
@@ -249,9 +249,9 @@ def test_every_patient_is_what_was_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", ["ever", "order", "four visits"])
 def test_conditioned_patients_are_those_whom_rejection_finds(name: str) -> None:
     condition = CONDITIONS[name]
-    free = model().sample(HistoryRequest(6000, seed=8))
+    free = model().sample(HistoryRequest(4000, seed=8))
     oracle = free.take(np.flatnonzero(condition.satisfied_by(free)))
-    drawn = model().sample(HistoryRequest(1000, seed=9, condition=condition))
+    drawn = model().sample(HistoryRequest(600, seed=9, condition=condition))
     for each in (lambda h: h.ever().prevalence(), lambda h: np.bincount(h.visit_counts(), minlength=7) / len(h)):
         assert np.abs(each(drawn) - each(oracle)).max() < 0.09 + 2 / np.sqrt(len(oracle))
 

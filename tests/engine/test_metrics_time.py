@@ -12,7 +12,7 @@ from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.histories.protocol import HistoryFit, HistoryRequest
 from worker.engine.metrics.time import TIME, plan_time
 from worker.engine.metrics.time.ks import ks_distance
-from worker.engine.metrics.time.next_visit import ever_so_far
+from worker.engine.metrics.time.next_visit import _placements, ever_so_far
 from worker.engine.metrics.time.onset import onsets
 from worker.engine.metrics.time.r2 import Counts, codes_of, pairs_across, pairs_within, r_squared
 from worker.engine.metrics.time.recurrence import recurrences
@@ -63,6 +63,17 @@ def test_small_cases() -> None:
     assert [set(row) for row in np.split(ever_so_far(SMALL).indices, [2, 4, 7])] == [{0, 1}, {0, 1}, {0, 1, 2}, {2}]
 
 
+def test_placements_give_the_area() -> None:
+    rng = np.random.default_rng(0)
+    scores, there = rng.integers(0, 9, (80, 3)).astype(float), rng.random((80, 3)) < 0.3
+    placed = _placements(scores, there)
+    for code in range(3):
+        yes, no = scores[there[:, code], code], scores[~there[:, code], code]
+        area = ((yes[:, None] > no) + 0.5 * (yes[:, None] == no)).mean()
+        assert placed[there[:, code], code].mean() == pytest.approx(area)
+        assert placed[~there[:, code], code].mean() == pytest.approx(area)
+
+
 def test_shuffling_keeps_all_but_the_order() -> None:
     histories = simulated(60, 0)
     mixed = shuffled(histories, np.random.default_rng(0))
@@ -78,17 +89,17 @@ def test_all_visits_of_a_patient_are_one_record() -> None:
 
 
 def test_every_metric_is_at_its_best_for_real_patients() -> None:
-    train, test = simulated(400, 0), simulated(400, 1)
-    markov = MarkovGenerator.fit(HistoryFit(train)).sample(HistoryRequest(400, seed=1))
+    train, test = simulated(150, 0), simulated(150, 1)
+    markov = MarkovGenerator.fit(HistoryFit(train)).sample(HistoryRequest(150, seed=1))
     results = {name: measure() for name, measure in plan_time(test, test, train, markov, np.random.default_rng(0))}
     assert list(results) == [metric.name for metric in TIME]
     for name, result in results.items():
         value, floor, worse = (result.measured[role].value for role in ("value", "floor", "markov"))
         assert value is not None and floor is not None and worse is not None, name
         if result.metric.direction == "higher":
-            assert value >= floor >= worse - 0.02, name
+            assert value >= floor >= worse - 0.05, name
         else:
-            assert value <= floor <= worse + 0.02, name
+            assert value <= floor <= worse + 0.05, name
     for name in (
         *(f"r2_{kind}_{per}" for kind in ("code", "pair", "next") for per in ("record", "visit")),
         "recurrence",
@@ -99,7 +110,7 @@ def test_every_metric_is_at_its_best_for_real_patients() -> None:
 
 
 def test_order_is_what_shuffling_takes_away() -> None:
-    train, test = simulated(400, 0), simulated(400, 1)
+    train, test = simulated(150, 0), simulated(150, 1)
     names = ["recurrence", "onset", "next_recall_10", "next_auroc"]
     plan = plan_time(train, test, train, train, np.random.default_rng(0), names)
     for name, measure in plan:

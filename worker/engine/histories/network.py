@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from ehr.generators.visits import VisitsConfig
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.sparse import SparseDenoiser
-from worker.engine.histories.earlier import FEATURES, Earlier, visits_before
-from worker.engine.noise import Noise
+from worker.engine.histories.earlier import FEATURES, Earlier, Journal, visits_before
+from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import WIDTH as SIZE_WIDTH
 
 COPIED = 4  # features of a code that was seen before
@@ -64,6 +64,15 @@ class VisitDenoiser(SparseDenoiser):
         logits = logits.index_put((earlier.rows, earlier.codes), copied, accumulate=True)
         size = self.to_size(torch.cat([state, earlier.numbers], dim=1))
         return Beside(trunk, logits, size)
+
+    @torch.no_grad()
+    def given_each(self, codes: Tensor) -> Tensor | None:
+        """What comes with each code at a first visit: later ones are asked about too, but beside a history."""
+        x = torch.full((len(codes), self.n_codes), HIDDEN, dtype=torch.uint8, device=codes.device)
+        x.scatter_(1, codes.unsqueeze(1), PRESENT)
+        newcomers = Journal(len(codes), self.visit.num_embeddings, self.width_of_state, codes.device)
+        reading = self.reading(x, None, self.beside(newcomers.earlier(), newcomers.state))
+        return torch.sigmoid(reading.logits(codes))
 
     def states(self, codes: Tensor, offsets: Tensor, numbers: Tensor, patients: Tensor) -> Tensor:
         """The recurrent state before each of V visits, (V, width of state), which is 0 before a first one.
