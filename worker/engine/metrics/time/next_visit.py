@@ -145,7 +145,7 @@ def _placements(scores: Floats, there: NDArray[np.bool_]) -> Floats:
     among = [stats.rankdata(np.where(kind, scores, np.inf), axis=0) for kind in (there, ~there)]
     with_code = np.maximum(there.sum(axis=0), 1)
     others_below = (ranks - np.where(there, among[0], among[1])) / np.where(there, len(there) - with_code, with_code)
-    return np.where(there, others_below, 1 - others_below)
+    return np.asarray(np.where(there, others_below, 1 - others_below), dtype=np.float64)
 
 
 def _by_group(amounts: Floats | NDArray[np.bool_], groups: Floats) -> Floats:
