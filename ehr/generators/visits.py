@@ -16,13 +16,13 @@ class VisitsConfig(Config):
     timesteps: int = Field(1000, ge=1, le=MOST_CALLS, description="T")
     denoiser: SparseConfig = Field(default_factory=lambda: SparseConfig(width=256, blocks=2, dropout=0.1))
     state: int = Field(128, ge=1, le=WIDEST, description="units of the recurrent summary of earlier visits")
-    steps: int = Field(10, ge=1, le=MOST_CALLS, description="network calls for a visit when histories are drawn")
+    steps: int = Field(20, ge=1, le=MOST_CALLS, description="network calls for a visit when histories are drawn")
     most_visits: int = Field(
         256, ge=1, le=10_000, description="visits of a patient that are learned from; later ones are left out"
     )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(
-            epochs=12, learning_rate=3e-3, weight_decay=0.1, pairwise_decay=1.0, evaluate_every=2, patience=4
+            epochs=12, learning_rate=3e-3, weight_decay=0.05, pairwise_decay=0.3, evaluate_every=2, patience=4
         ),
         description="an epoch sees every visit once; batch_size counts visits",
     )

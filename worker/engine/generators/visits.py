@@ -16,7 +16,7 @@ from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
-from worker.engine.histories.batch import Learnable
+from worker.engine.histories.batch import Batch, Learnable
 from worker.engine.histories.earlier import Earlier
 from worker.engine.histories.gaps import GapBuckets
 from worker.engine.histories.network import VisitDenoiser
@@ -27,11 +27,12 @@ from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
-from worker.engine.noise import AbsorbingNoise
+from worker.engine.noise import HIDDEN, AbsorbingNoise
 from worker.engine.training import TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
 STATE_VERSION = 1
+PATIENTS_AT_ONCE = 256
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 
@@ -101,6 +102,23 @@ class VisitsGenerator(HistoryGenerator):
         generator = torch.Generator(self.device).manual_seed(seed)
         rows = Learnable.of(histories, self.config.most_visits)
         return visits_elbo(self.denoiser, self.noise, self.tokens, rows, generator, draws)
+
+    @torch.no_grad()
+    def next_visits(self, histories: Histories) -> NDArray[np.float32]:
+        """P(code at the visit | all visits of the patient before it) for every visit, (V, N)."""
+        self.denoiser.eval()
+        codes, parts = torch.arange(self.tokens.n_codes, device=self.device), []
+        rows = Learnable.of(histories, max(int(histories.visit_counts().max(initial=1)), 1))
+        for start in range(0, len(rows), PATIENTS_AT_ONCE):
+            some = rows.take(np.arange(start, min(start + PATIENTS_AT_ONCE, len(rows))))
+            visits = Batch.of(some, self.tokens, self.device)
+            x = torch.where(visits.known, visits.x_start, HIDDEN).to(torch.uint8)
+            logits = self.denoiser.reading(x, None, visits.beside(self.denoiser)).logits(codes)
+            inside = self.noise.groups.inside(codes)
+            open_ = torch.ones_like(logits, dtype=torch.bool)
+            p = torch.sigmoid(logits) if inside is None else inside.in_full(logits, open_)
+            parts.append(p.cpu().numpy())
+        return np.concatenate(parts)
 
     # --- sampling ---
 

@@ -102,6 +102,11 @@ def numbers(number: Tensor, elapsed: Tensor, gap: Tensor, size: Tensor) -> Tenso
     )
 
 
+def visits_before(numbers: Tensor) -> Tensor:
+    """How many visits a patient has had, (B,), from what `numbers` gave."""
+    return torch.expm1(numbers[:, 1]).round().long()
+
+
 class Journal:
     """Patients whose histories are being drawn, up to date after every visit."""
 

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from ehr.generators.visits import VisitsConfig
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.sparse import SparseDenoiser
-from worker.engine.histories.earlier import FEATURES, Earlier
-from worker.engine.noise import Noise
+from worker.engine.histories.earlier import FEATURES, Earlier, Journal, visits_before
+from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import WIDTH as SIZE_WIDTH
 
 COPIED = 4  # features of a code that was seen before
+COUNTED = 64  # visits that have a number of their own: later ones share the last
 
 
 class VisitDenoiser(SparseDenoiser):
@@ -34,6 +35,9 @@ class VisitDenoiser(SparseDenoiser):
         self.recurrent = nn.GRU(state, state, batch_first=True)
         self.from_state = nn.Linear(state, width)
         self.from_numbers = nn.Linear(FEATURES, width)
+        # Histories begin and end by the number of visits: it speaks for itself, to the trunk and to every token.
+        self.from_number = nn.Embedding(COUNTED, width)
+        self.pairwise_number = nn.Embedding(COUNTED, noise.n_codes)
         self.seen = nn.Embedding(n_codes, width)
         self.seen_last = nn.Embedding(n_codes, width)
         self.to_size = nn.Linear(state + FEATURES, SIZE_WIDTH)
@@ -42,23 +46,33 @@ class VisitDenoiser(SparseDenoiser):
         self.pairwise_seen = nn.Embedding(n_codes, noise.n_codes)
         self.pairwise_last = nn.Embedding(n_codes, noise.n_codes)
         nn.init.normal_(self.visit.weight, std=0.3)
-        for table in (self.seen, self.seen_last):
+        for table in (self.seen, self.seen_last, self.from_number):
             nn.init.normal_(table.weight, std=0.1)
-        for table in (self.pairwise_seen, self.pairwise_last):
+        for table in (self.pairwise_seen, self.pairwise_last, self.pairwise_number):
             nn.init.zeros_(table.weight)
         nn.init.zeros_(self.to_size.weight)
 
     def beside(self, earlier: Earlier, state: Tensor) -> Beside:
         """What earlier visits say of the next, for B patients with these states (B, width of state)."""
         everything = torch.ones_like(earlier.in_last)
-        trunk = self.from_state(state) + self.from_numbers(earlier.numbers)
+        number = visits_before(earlier.numbers).clamp(max=COUNTED - 1)
+        trunk = self.from_state(state) + self.from_numbers(earlier.numbers) + self.from_number(number)
         trunk = trunk + earlier.bag(self.seen.weight, everything) + earlier.bag(self.seen_last.weight, earlier.in_last)
         logits = earlier.bag(self.pairwise_seen.weight, everything)
-        logits = logits + earlier.bag(self.pairwise_last.weight, earlier.in_last)
+        logits = logits + earlier.bag(self.pairwise_last.weight, earlier.in_last) + self.pairwise_number(number)
         copied = (self.copied[earlier.codes] * copy_features(earlier)).sum(1)  # (K,)
         logits = logits.index_put((earlier.rows, earlier.codes), copied, accumulate=True)
         size = self.to_size(torch.cat([state, earlier.numbers], dim=1))
         return Beside(trunk, logits, size)
+
+    @torch.no_grad()
+    def given_each(self, codes: Tensor) -> Tensor | None:
+        """What comes with each code at a first visit: later ones are asked about too, but beside a history."""
+        x = torch.full((len(codes), self.n_codes), HIDDEN, dtype=torch.uint8, device=codes.device)
+        x.scatter_(1, codes.unsqueeze(1), PRESENT)
+        newcomers = Journal(len(codes), self.visit.num_embeddings, self.width_of_state, codes.device)
+        reading = self.reading(x, None, self.beside(newcomers.earlier(), newcomers.state))
+        return torch.sigmoid(reading.logits(codes))
 
     def states(self, codes: Tensor, offsets: Tensor, numbers: Tensor, patients: Tensor) -> Tensor:
         """The recurrent state before each of V visits, (V, width of state), which is 0 before a first one.

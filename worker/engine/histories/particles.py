@@ -7,6 +7,7 @@ population is taken, so that hardly anybody is there twice.
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import ConditionError
@@ -46,9 +47,11 @@ class Particles:
         if prompt is not None and is_given:
             write_visit(x, tokens, prompt, number)
         mine = Plan(plan.when[self.alive], plan.last_needed[self.alive])
-        told = self.steering.tell(x, number, beside, self.journal, mine, pilot, self.generator, self.rng)
+        size = self.model.sizes(x, beside, self.generator)
+        reading = self.model.network.reading(x, size, beside)
+        told = self.steering.tell(reading, number, self.journal, mine, pilot, self.generator, self.rng)
         if bool((told.x == HIDDEN).any()):
-            x = self.model.draw(told.x, beside, number, self.chunk, self.generator)
+            x = self.model.draw(told.x, size, beside, number, self.chunk, self.generator)
         self.log_weight[self.alive] += told.weigh(x)
         if number == 0:
             self.drawn.static = x[:, tokens.first_static : tokens.first_gap]
@@ -88,8 +91,22 @@ class Particles:
         first = met.view(-1, POPULATION).any(1).nonzero() * POPULATION
         offsets = torch.arange(len(weight), device=weight.device).unsqueeze(1) * POPULATION
         chosen = systematic(weight, self.generator, TAKEN).view(-1, TAKEN) - offsets + first
-        effective = (1 / weight.square().sum(1)).clamp(max=TAKEN).sum()
-        return histories.take(chosen.flatten().cpu().numpy()), float(effective)
+        share = effective_patients(self.drawn.places, self.log_weight, met) / len(self.log_weight)
+        return histories.take(chosen.flatten().cpu().numpy()), min(2 * share, 1.0) * chosen.numel()
+
+
+def effective_patients(places: list[NDArray[np.int64]], log_weight: Tensor, met: Tensor) -> float:
+    """The effective sample size, summed over populations: 1 / sum of squared weights. Slots that have become copies of
+    one another, visit by visit (`places`), count as one."""
+    _, patient = np.unique(np.stack(places, axis=1), axis=0, return_inverse=True)
+    weight = log_weight.masked_fill(~met, -torch.inf).view(-1, POPULATION)
+    weight = torch.where(met.view(-1, POPULATION).any(1, keepdim=True), weight, 0.0).softmax(1).cpu()
+    population = torch.arange(len(weight)).repeat_interleave(POPULATION)
+    same = torch.unique(population * len(patient) + torch.from_numpy(patient.ravel()), return_inverse=True)[1]
+    together = torch.zeros(len(same), dtype=weight.dtype).index_add_(0, same, weight.flatten())
+    squares = torch.zeros(len(weight), dtype=weight.dtype)
+    squares.index_add_(0, population, weight.flatten() * together[same])
+    return float((1 / squares).sum())
 
 
 def write_visit(x: Tensor, tokens: VisitTokens, prompt: Histories, number: int) -> None:
@@ -140,8 +157,9 @@ def pilot_of(model: VisitModel, steering: Steering, seed: int) -> Pilot | None:
             pilot.goes_on[number] = 1.0
             particles.visit(number, plan, None)
             continue
-        start = model.start(number, particles.drawn.static[slots])
-        happens, goes_on = steering.chances(start, model.beside(particles.journal))
+        start, beside = model.start(number, particles.drawn.static[slots]), model.beside(particles.journal)
+        size = model.sizes(start, beside, particles.generator)
+        happens, goes_on = steering.chances(model.network.reading(start, size, beside))
         pilot.note(number, happens.cpu().numpy(), open_[slots].cpu().numpy(), goes_on.cpu().numpy())
         x = particles.visit(number, plan, None)
         for event, codes in enumerate(steering.events):

@@ -17,7 +17,6 @@ from ehr.conditions import Condition
 from ehr.errors import ConditionError
 from ehr.history_conditions import MOST_DAYS, HistoryCondition
 from worker.engine.denoisers import Reading
-from worker.engine.denoisers.beside import Beside
 from worker.engine.groups import GroupTable
 from worker.engine.histories.earlier import Journal
 from worker.engine.histories.events import Plan, events_of, planned
@@ -63,18 +62,17 @@ class Steering:
     @torch.no_grad()
     def tell(
         self,
-        x: Tensor,
+        reading: Reading,
         number: int,
-        beside: Beside,
         journal: Journal,
         plan: Plan,
         pilot: Pilot | None,
         generator: torch.Generator,
         rng: np.random.Generator,
     ) -> "Told":
-        """Fix in x (B, tokens) what this visit must be. `plan` is that of these B patients."""
-        told = Told(x, torch.zeros(len(x), dtype=torch.float64, device=x.device))
-        reading = self.model.network.reading(x, None, beside)
+        """What the visits that are being read must be. `plan` is that of these B patients."""
+        x = reading.x
+        told = Told(x.clone(), torch.zeros(len(x), dtype=torch.float64, device=x.device))
         if self.condition.days != (0, None) and number >= max(self.given, 1):
             self._tell_gap(told, reading, number, journal, plan, generator, rng)
         absent, due = self._rules(number, plan, x)
@@ -100,14 +98,15 @@ class Steering:
         return told
 
     @torch.no_grad()
-    def chances(self, x: Tensor, beside: Beside) -> tuple[Tensor, Tensor]:
-        """The chance that each event happens at visits that begin as x, (B, events), and that others follow, (B,)."""
+    def chances(self, reading: Reading) -> tuple[Tensor, Tensor]:
+        """The chance that each event happens at the visits, (B, events), and that others follow, (B,)."""
+        x = reading.x
         asked = torch.zeros(x.shape[1], dtype=torch.bool, device=x.device)
         for codes in (*self.events, torch.tensor([self.model.tokens.last], device=x.device)):
             asked[codes] = True
         codes = _with_whole_groups(asked, self.model.network.noise.groups)
         p = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-        p[:, codes] = self._probability(self.model.network.reading(x, None, beside), codes)
+        p[:, codes] = self._probability(reading, codes)
         happens = [1 - (1 - p[:, codes]).prod(1) for codes in self.events]
         return torch.stack(happens, dim=1), p[:, self.model.tokens.first_end]
 

@@ -68,14 +68,21 @@ class VisitModel:
         return x
 
     @torch.no_grad()
-    def draw(self, x: Tensor, beside: Beside, number: int, chunk: "Place", generator: torch.Generator) -> Tensor:
-        """Visits (B, tokens) that begin as `x`; `number` counts the patient's visits from 0."""
+    def sizes(self, x: Tensor, beside: Beside, generator: torch.Generator) -> Tensor | None:
+        """How many tokens visits that begin as `x` will have, (B,), which is drawn before all of them."""
+        log_p = self.network.size_log_probability(x, beside)
+        if log_p is None:
+            return None
+        p = possible_sizes(log_p.double(), x, self.network.noise.groups)
+        point = torch.rand(len(x), 1, generator=generator, device=x.device, dtype=torch.float64)
+        return torch.searchsorted(p.cumsum(1), point).squeeze(1).clamp(max=p.shape[1] - 1)
+
+    @torch.no_grad()
+    def draw(
+        self, x: Tensor, size: Tensor | None, beside: Beside, number: int, chunk: "Place", generator: torch.Generator
+    ) -> Tensor:
+        """Visits (B, tokens) that begin as `x` and have `size` tokens; `number` counts the patient's visits from 0."""
         groups = self.network.noise.groups
-        size, log_p = None, self.network.size_log_probability(x, beside)
-        if log_p is not None:
-            p = possible_sizes(log_p.double(), x, groups)
-            point = torch.rand(len(x), 1, generator=generator, device=x.device, dtype=torch.float64)
-            size = torch.searchsorted(p.cumsum(1), point).squeeze(1).clamp(max=p.shape[1] - 1)
         reading = self.network.reading(x, size, beside)
         hidden = (x == HIDDEN).any(0).nonzero().squeeze(1)
         blocks = blocks_of_chunk(
@@ -146,7 +153,8 @@ def draw_histories(model: VisitModel, patients: int, chunk: Place, seed: int) ->
     static = torch.zeros(patients, len(tokens.static), dtype=torch.uint8, device=model.device)
     drawn = Drawn(tokens, static)
     for number in range(model.most_visits):
-        x = model.draw(model.start(number, static), model.beside(journal), number, chunk, generator)
+        x, beside = model.start(number, static), model.beside(journal)
+        x = model.draw(x, model.sizes(x, beside, generator), beside, number, chunk, generator)
         if number == 0:
             drawn.static = static = x[:, tokens.first_static : tokens.first_gap]
         gaps = gaps_of(tokens, x, rng)

@@ -15,9 +15,10 @@ from scipy.sparse import csr_array, hstack
 from ehr.histories import Histories
 from ehr.records import Records
 from worker.engine.metrics.auroc import AUROC
+from worker.engine.metrics.intervals import N_GROUPS
 from worker.engine.metrics.measurement import Bounds, HistoryMetric, Measurement, Words
 from worker.engine.metrics.ranking import Ranking
-from worker.engine.metrics.time.groups import Floats, group_of, jackknifed, too_few
+from worker.engine.metrics.time.groups import Floats, group_of, jackknifed, too_few, without
 from worker.engine.metrics.verdicts import between_yardsticks
 
 BOUNDS: Bounds = (0.0, 1.0)
@@ -118,19 +119,39 @@ def measure_auroc(cohort: Histories, test: Histories, rng: np.random.Generator) 
     scores, truth, groups = next_codes(cohort, test, rng)
     there = truth.to_dense() > 0
     codes = np.flatnonzero((there.sum(axis=0) >= FEWEST_POSITIVES) & ((~there).sum(axis=0) >= FEWEST_POSITIVES))
-    ranks = stats.rankdata(scores[:, codes], axis=0)  # of all visits: leaving out a group hardly changes them
-    there = there[:, codes]
+    if len(codes) == 0:
+        return Measurement(absent="no code is at enough visits that follow others")
+    placed = _placements(scores[:, codes], there[:, codes])
+    kinds = (there[:, codes], ~there[:, codes])
+    sums = [_by_group(placed * kind, groups) for kind in kinds]  # (G, C)
+    counts = [_by_group(kind, groups) for kind in kinds]
+    area = sums[0].sum(axis=0) / counts[0].sum(axis=0)
 
-    def statistic(left_out: int | None) -> float | None:
-        kept = groups != (-1 if left_out is None else left_out)
-        place = ranks[kept] if left_out is None else stats.rankdata(ranks[kept], axis=0)
-        with_code, without = there[kept].sum(axis=0), (~there[kept]).sum(axis=0)
-        area = ((place * there[kept]).sum(axis=0) - with_code * (with_code + 1) / 2) / np.maximum(
-            with_code * without, 1
-        )
-        return float(area.mean()) if len(area) else None
+    def statistic(left_out: int | None) -> float:
+        means = [
+            without(total, left_out) / np.maximum(without(n, left_out), 1)
+            for total, n in zip(sums, counts, strict=True)
+        ]
+        return float((means[0] + means[1] - area).mean())
 
     return jackknifed(statistic, BOUNDS, len(cohort), "no code is at enough visits that follow others")
+
+
+def _placements(scores: Floats, there: NDArray[np.bool_]) -> Floats:
+    """For each visit and code the share of visits of the other kind (with the code, or without) that it is ranked
+    rightly beside, (V, C). Their mean over visits with the code is the AUROC, and so is that over the others; leaving
+    out visits changes it by their part in both means (DeLong), without ranking again."""
+    ranks = stats.rankdata(scores, axis=0)
+    among = [stats.rankdata(np.where(kind, scores, np.inf), axis=0) for kind in (there, ~there)]
+    with_code = np.maximum(there.sum(axis=0), 1)
+    others_below = (ranks - np.where(there, among[0], among[1])) / np.where(there, len(there) - with_code, with_code)
+    return np.asarray(np.where(there, others_below, 1 - others_below), dtype=np.float64)
+
+
+def _by_group(amounts: Floats | NDArray[np.bool_], groups: Floats) -> Floats:
+    """Sums over the visits of each group, (G, C)."""
+    member = groups.astype(np.int64) == np.arange(N_GROUPS)[:, None]
+    return np.asarray(member.astype(np.float64) @ amounts)
 
 
 def measure_readmission(cohort: Histories, test: Histories, rng: np.random.Generator) -> Measurement:

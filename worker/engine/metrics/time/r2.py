@@ -75,7 +75,8 @@ class Counts:
             for table, count in zip(tables, counts, strict=True):
                 table[group, place] += count
         visits = np.bincount(groups, weights=histories.visit_counts().astype(np.float64), minlength=N_GROUPS)
-        return cls(keys, tables[0], tables[1], visits, np.bincount(groups, minlength=N_GROUPS).astype(np.float64))
+        patients = np.bincount(groups, minlength=N_GROUPS).astype(np.float64)
+        return cls(keys, tables[0], tables[1], visits.astype(np.float64), patients)
 
     def shares(self, keys: Ints, per: str, left_out: int | None) -> Floats:
         """The share of visits, or of patients, that have each of the keys."""
