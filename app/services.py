@@ -11,7 +11,7 @@ from app.metrics import Metrics
 from app.recent_reads import RecentReads
 from app.stored_forms import StoredForms
 from ehr.audits import ReferenceFacts
-from ehr.generators import generator_spec
+from ehr.generators import history_generator_names, spec_named
 from ehr.groups import Groups
 from ehr.rules import Rules
 from ehr.support import ReferenceCohort
@@ -107,8 +107,10 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str, generator: str) -> ModelFacts:
         manifest = ModelManifest.read(self.store, prefix, manifest_hash)
-        calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
-        groups = Groups.from_json(manifest.config.get("groups", []), range(len(manifest.vocabulary)))
+        calls = spec_named(generator).most_calls(manifest.config.get("settings", {}))
+        # the groups of a model of histories are of its own tokens, among them gaps
+        known = [] if generator in history_generator_names() else manifest.config.get("groups", [])
+        groups = Groups.from_json(known, range(len(manifest.vocabulary)))
         rules = Rules.from_json(manifest.config.get("rules", {}), groups)
         return ModelFacts(vocabulary_in(manifest), calls, rules, ReferenceFacts.of({"reference": manifest.reference}))
 

@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     max_inflated_bytes: int = Field(16 * GIB, ge=1, description="largest upload after decompression")
     max_rows: int = Field(500_000_000, ge=1, description="most rows in one dataset")
     max_codes: int = Field(100_000, ge=2, description="largest vocabulary after rare codes were dropped")
+    max_visits: int = Field(500, ge=1, description="longest history of a patient; later visits are left out")
     max_field_bytes: int = Field(256, ge=8, description="longest code or id, in bytes")
     max_body_bytes: int = Field(1 * MIB, ge=1024, description="largest JSON body")
     max_records: int = Field(10_000_000, ge=1, description="most synthetic records in one cohort")

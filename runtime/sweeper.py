@@ -13,6 +13,7 @@ from model_store.blobs import BlobStore
 from model_store.database import Database
 from model_store.repositories import (
     DiscardRepository,
+    DeliveryRepository,
     IdempotencyRepository,
     LeaseRepository,
     OutboxRepository,
@@ -113,6 +114,7 @@ class Sweeper:
                     removed += forget(RetentionRepository(session), days * 86_400)
         with self.database.session_scope() as session:
             IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
+            DeliveryRepository(session).forget_old()
         if removed == 0:
             self._retains_at = time.monotonic() + RETENTION_SECONDS
         else:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.commands.database import database_session
+from app.commands.database import DataDir, database_session
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import AsJson, Exit, errors_as_exit_codes, fail, print_json, print_table, say
 from runtime.command_options import settings_with
@@ -18,11 +18,11 @@ LIMITED = ("queued_jobs", "running_jobs", "queued_records", "stored_bytes")
 
 @cli.command("list")
 @errors_as_exit_codes(EhrError)
-def list_owners(as_json: AsJson = False) -> None:
+def list_owners(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List owners with their weights and, of everything that is limited, what they have and may have."""
     from model_store.repositories import OwnerRepository
 
-    with database_session() as session:
+    with database_session(data_dir) as session:
         owners = OwnerRepository(session)
         found = [_shown(row, owners.usage(row.owner)) for row in owners.all()]
     if as_json:
@@ -42,6 +42,7 @@ def limit_owner(
     queued_records: Annotated[int | None, typer.Option(min=0, help="synthetic records that are waited for")] = None,
     stored_bytes: Annotated[int | None, typer.Option(min=0, help="in datasets, models, cohorts and uploads")] = None,
     general: Annotated[bool, typer.Option("--general", help="take back what is their own: the settings hold")] = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Change what an owner may have at a time. What is left out stays as it is."""
     from model_store.repositories import AuditRepository, OwnerRepository
@@ -50,7 +51,7 @@ def limit_owner(
     limits = {name: value for name, value in zip(LIMITED, values, strict=True) if value is not None}
     if general == bool(limits or weight is not None):
         fail("say what to change, or --general to take back what is their own", Exit.USAGE)
-    with database_session() as session:
+    with database_session(data_dir) as session:
         changed = dict.fromkeys(LIMITED) if general else limits
         row = OwnerRepository(session).change(owner, 1.0 if general else weight, changed)
         AuditRepository(session).record(owner, "change limits", owner, detail={**limits, "weight": row.weight})

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
+from app.histories import NOT_MEASURED, asks_over_time
 from app.pages import report_page
 from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
@@ -25,7 +26,7 @@ from app.submissions import (
     replayed_job,
     submit,
 )
-from ehr.errors import ConflictError, NotFoundError
+from ehr.errors import ConflictError, NotFoundError, RequestError
 from ehr.report_schema import report_schema
 from ehr.reports import REPORT_VERSION, Report
 from ehr.shareable import ShareableReport
@@ -68,6 +69,8 @@ def evaluate_cohort(
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
+    if asks_over_time(cohort.manifest.get("request") or {}):
+        raise RequestError(f"cohort_id: {NOT_MEASURED}")
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}

@@ -15,9 +15,11 @@ from app.submissions import (
     replayed_job,
     submit,
 )
-from ehr.generators import generator_spec
+from ehr.errors import RequestError
+from ehr.generators import DEFAULT_HISTORY_GENERATOR, history_generator_names, spec_named
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
+from model_store.tables import Dataset
 from worker.contract import TrainPayload
 
 router = APIRouter(tags=["models"])
@@ -42,9 +44,24 @@ def train_model(
         return accepted(identity, response, job, replayed=True)
     if body.holdout_share is not None:
         identity.require(DATA)
-    generator_spec(body.generator).check(body.preset, body.settings)
     dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
-    values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
+    generator = _generator(body, dataset)
+    spec_named(generator).check(body.preset, body.settings)
+    values = (
+        body.model_dump() | {"generator": generator} | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
+    )
     payload = checked_payload(TrainPayload, **values)
     job, replayed = submit(services, submission, "train", payload, {DatasetRepository: dataset.id})
     return accepted(identity, response, job, replayed)
+
+
+def _generator(body: TrainRequest, dataset: Dataset) -> str:
+    """The generator that is asked for, if it can learn from such data; histories have a default of their own."""
+    over_time = (dataset.summary.get("format") or {}).get("unit") == "history"
+    if over_time and "generator" not in body.model_fields_set:
+        return DEFAULT_HISTORY_GENERATOR
+    if over_time != (body.generator in history_generator_names()):
+        known = ", ".join(history_generator_names())
+        what = f"has histories, which these learn: {known}" if over_time else "was not uploaded with unit=history"
+        raise RequestError(f"generator: '{body.generator}' cannot learn from this dataset, which {what}")
+    return body.generator

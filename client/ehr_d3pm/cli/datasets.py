@@ -87,7 +87,7 @@ def upload(
     files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
     name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists what can be read")] = "auto",
-    unit: Annotated[str | None, typer.Option(help="what a record is: visit or patient")] = None,
+    unit: Annotated[str | None, typer.Option(help="what a record is: visit, patient or history")] = None,
     rollup: Annotated[str | None, typer.Option(help="how to group ICD codes; `ehr-d3pm formats` lists them")] = None,
     codes_from: Annotated[str | None, typer.Option(help="in OMOP tables: source or concept")] = None,
     demographics: Annotated[bool, typer.Option(help="add codes for sex and age band")] = True,
