@@ -77,7 +77,8 @@ def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> F
         None,
         asked.targets(),
         [*filter(None, (by_model, gate.warning)), *asked.warnings(), *([REJECTION] if method == "rejection" else [])],
-        None if gate.warning is None or asked.reference is None else asked.relaxed(),
+        # nothing helps a request that would not be withheld, nor one of a model whose every cohort is
+        None if gate.withholds is None or by_model is not None or asked.reference is None else asked.relaxed(),
         request,
         gate,
         by_model or gate.withholds,

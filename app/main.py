@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
-from app import openapi, problems
+from app import openapi, problems, web
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.queries import known_parameters
 from app.routers import ROUTERS
 from app.services import Services
 from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 
-UPLOAD_PATH = "/datasets"
+UPLOAD_PATHS = ("/datasets", "/models/import")
 # As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
 # each would open and close a connection of its own.
 THREADS = 10
@@ -32,16 +33,18 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = services
     for router in ROUTERS:
+        app.include_router(router, dependencies=[Depends(known_parameters)])
+    for router in web.ROUTERS:
         app.include_router(router)
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(
-        BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits={UPLOAD_PATH: settings.max_upload_bytes}
-    )
+    uploads = dict.fromkeys(UPLOAD_PATHS, settings.max_upload_bytes)
+    app.add_middleware(BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits=uploads)
     app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials)
     return app
 
@@ -50,6 +53,7 @@ def production() -> FastAPI:
     """For `uvicorn --factory app.main:production`: settings from the environment, logs as JSON."""
     settings = get_settings()
     configure_logging(settings.log_level)
+    web.warm_up()
     return create_app(settings)
 
 
@@ -58,7 +62,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
-    await anyio.to_thread.run_sync(services.forget_old_keys)
+    services.webhooks.start()
+    await anyio.to_thread.run_sync(services.forget_what_is_old)
     try:
         yield
     finally:

@@ -79,6 +79,7 @@ HTTP_SLUGS = {
     404: ("not-found", "There is no such thing"),
     405: ("method-not-allowed", "This method is not offered here"),
     413: ("too-large", "The request is too large"),
+    416: ("range-not-satisfiable", "There is nothing in this range"),
     415: ("unsupported-media-type", "This kind of body is not accepted"),
 }
 # what exposure is counted in
@@ -141,10 +142,20 @@ def install(app: FastAPI) -> None:
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, errors.WithheldError) and error.by == "report" and not _is_custodian(request):
+    return problem_of(as_told(error, _is_custodian(request)))
+
+
+def as_told(error: Exception, to_custodian: bool) -> Exception:
+    """The error as the reader may see it."""
+    if isinstance(error, errors.WithheldError) and error.by == "report" and not to_custodian:
         # why is in a report on real records, which only their custodians read
-        error = errors.WithheldError("The cohort is withheld.", error.cohort_id, error.by, None, error.report_id)
-    return problem_of(error)
+        return errors.WithheldError("The cohort is withheld.", error.cohort_id, error.by, None, error.report_id)
+    return error
+
+
+def detail_for(request: Request, error: errors.EhrError) -> str:
+    """What a deliberate error tells whoever sent the request."""
+    return detail_of(as_told(error, _is_custodian(request)))
 
 
 def _is_custodian(request: Request) -> bool:
@@ -162,6 +173,9 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     """Validation errors name the field and what is allowed, and do not repeat what was sent."""
     assert isinstance(error, RequestValidationError)
+    match error.errors()[:1]:  # of a body that is no JSON at all there is one error, and its place is a number
+        case [{"type": "json_invalid", "loc": ("body", int(place)), "ctx": {"error": why}}]:
+            return problem(400, *HTTP_SLUGS[400], f"the body is not JSON: {why} at character {place}")
     found = [
         {"field": ".".join(str(part) for part in e["loc"])[:200], "message": str(e["msg"])[:500]}
         for e in error.errors()[:50]

@@ -10,6 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.denials import Denials
 from app.metrics import Metrics
+from app.recent_reads import RecentReads
+from app.stored_forms import StoredForms
 from ehr.audits import ReferenceFacts
 from ehr.generators import generator_spec
 from ehr.groups import Groups
@@ -20,12 +22,13 @@ from model_store.blobs import BlobStore, open_store
 from model_store.bundles import load_reference
 from model_store.database import Database
 from model_store.manifests import DatasetManifest, ModelManifest, vocabulary_in
-from model_store.repositories import IdempotencyRepository
+from model_store.repositories import DeliveryRepository, IdempotencyRepository
 from model_store.repositories.base import OwnedRepository, Row
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
 from runtime.settings import Settings
 from runtime.sweeper import Sweeper
+from runtime.webhooks import WebhookSender
 from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
@@ -61,6 +64,9 @@ class Services:
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)
         self.denials = Denials(self.database)
+        self.webhooks = WebhookSender(self.database, settings.webhooks_private, settings.sweep_seconds)
+        self.forms = StoredForms(self.database, self.store)
+        self.recent_reads = RecentReads()
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
         self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)
@@ -95,13 +101,15 @@ class Services:
         for pattern in patterns:
             vocabulary.read(pattern)
 
-    def forget_old_keys(self) -> None:
-        """Idempotency-Keys are for retries of a request, not for ever."""
+    def forget_what_is_old(self) -> None:
+        """Idempotency-Keys are for retries of a request, not for ever; nor are messages that were sent."""
         with suppress(SQLAlchemyError), self.database.session_scope() as session:
             IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
+            DeliveryRepository(session).forget_old()
 
     def close(self) -> None:
         self.sweeper.stop()
+        self.webhooks.stop()
         self.denials.flush()
         self.broker.close()
         self.database.close()

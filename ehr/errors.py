@@ -39,7 +39,7 @@ class WithheldError(ConflictError, reason="withheld"):
         self,
         message: str,
         cohort_id: str,
-        by: Literal["model", "request", "report", "evaluation"],
+        by: Literal["model", "request", "report", "evaluation", "data"],
         why: str | None,
         report_id: str | None = None,
     ) -> None:

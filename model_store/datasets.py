@@ -5,14 +5,14 @@ positions, the holdout split comes next, the rest is for training. So splits are
 on two sides; and another holdout share moves the border between holdout and training alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ehr.disclosure import shown, shown_parts
+from ehr.disclosure import SMALLEST_SHOWN, shown, shown_parts
 from ehr.formats.cdm import SourceCdm
 from ehr.groups import Groups
 from ehr.labs import LabCurve
@@ -65,8 +65,8 @@ def positions(patients: NDArray[np.int64], n_patients: int, seed: int = 0) -> ND
 
 
 def summarise(records: Records, vocabulary: Vocabulary, split: NDArray[np.int64], n_patients: int) -> dict[str, Any]:
-    """What may be shown of a dataset. The mean counts shown codes only: with all codes it would be a total from which
-    a suppressed count could be solved for."""
+    """What may be shown of a dataset. The mean takes a count that is not shown for the middle of those it may be: with
+    the count itself it would be a total from which that could be solved for."""
     n = len(records)
     counts = shown_counts(records)
     sizes = np.diff(records.indptr)
@@ -74,11 +74,18 @@ def summarise(records: Records, vocabulary: Vocabulary, split: NDArray[np.int64]
         "records": shown(n),
         "patients": shown(n_patients),
         "codes": len(vocabulary),
-        "codes_per_record": round(sum(count for count in counts if count is not None) / max(n, 1), 2),
+        "codes_per_record": round(sum(_told(records, counts)) / max(n, 1), 2),
         "codes_per_record_quantiles": {f"p{q}": int(np.percentile(sizes, q)) for q in QUANTILES} if n else {},
         "splits": shown_parts({name: int((split == i).sum()) for i, name in enumerate(SPLITS)}),
         "small_cells": "counts of 1 to 10 patients are not shown",
     }
+
+
+def _told(records: Records, counts: list[int | None]) -> Iterator[float]:
+    """The shown counts, and for each that is not the middle of 1 to 10, or as far below the number of records."""
+    middle, n = SMALLEST_SHOWN / 2, len(records)
+    for count, real in zip(counts, np.bincount(records.indices, minlength=records.n_codes), strict=True):
+        yield min(middle if 2 * real <= n else n - middle, n) if count is None else count
 
 
 def shown_counts(records: Records) -> list[int | None]:

@@ -30,6 +30,11 @@ def cohort_folder(job_id: str) -> str:
     return f"cohorts/{checked_id(job_id)}"
 
 
+def form_folder(job_id: str, name: str) -> str:
+    """A file that was made of a cohort for those who read it by ranges."""
+    return f"{cohort_folder(job_id)}/forms/{name}"
+
+
 def checkpoint_folder(job_id: str) -> str:
     return f"checkpoints/{checked_id(job_id)}"
 

@@ -10,7 +10,7 @@ from ehr.errors import SchemaError
 from model_store.tables import Base
 
 # The code works from this revision on: raise it with the first use of what a later one adds.
-OLDEST_SCHEMA = "0004"
+OLDEST_SCHEMA = "0007"
 
 # One row: the earliest revision whose code works with the schema as it is. The database says so, because code that is
 # older than a migration cannot know what it takes away.

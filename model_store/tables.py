@@ -237,6 +237,18 @@ class ApiKey(Base):
     revoked_at: Mapped[float | None]
 
 
+class LoginSession(Base):
+    """Someone who logged in with a key, until they log out, it expires, or the key is revoked. Only the token's sha256
+    stays."""
+
+    __tablename__ = "sessions"
+
+    token_hash: Mapped[str] = mapped_column(HASH, primary_key=True)
+    key_id: Mapped[str] = mapped_column(ID)
+    created_at: Mapped[float] = mapped_column(default=now())
+    expires_at: Mapped[float]
+
+
 class Exposure(Base):
     """How much one key has had of one model: the row that simultaneous submissions wait for. It outlives the model."""
 

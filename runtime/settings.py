@@ -54,6 +54,10 @@ class Settings(BaseSettings):
     cap_small_conditions: int = Field(20, ge=0, description="of those, ones that hardly any patient satisfies")
     cap_records: int = Field(50_000_000, ge=0, description="synthetic records a key without `data` may have of a model")
 
+    webhooks_private: bool = Field(
+        False, description="webhooks may have http:// and other than public addresses; for networks of your own"
+    )
+
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
     cancel_grace_seconds: float = Field(5, ge=0, description="then a cancelled job is ended by force")

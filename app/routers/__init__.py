@@ -10,9 +10,11 @@ from app.routers import (
     jobs,
     models,
     parts,
+    probe,
     releases,
     reports,
     train,
+    webhooks,
 )
 
 ROUTERS = (
@@ -21,11 +23,13 @@ ROUTERS = (
     models.router,
     exposure.router,
     generate.router,
+    probe.router,
     jobs.router,
     cohorts.router,
     parts.router,
     releases.router,
     reports.router,
+    webhooks.router,
     audit.router,
     health.router,
 )

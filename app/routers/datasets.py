@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.access import DataOwner, Identity, Reader, Services_
 from app.code_search import CodeSearchText, found_codes
-from app.library import Cursor, Limit, delete_row, listed
+from app.library import Cursor, Limit, MaybeNamed, delete_row, listed
 from app.readers import code_answer, dataset_answer
 from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
 from app.schemas.requests import DatasetForm
@@ -66,10 +66,11 @@ async def create_dataset(
 
 @router.get("/datasets")
 def list_datasets(
-    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+    services: Services_, identity: Reader, wanted: MaybeNamed, cursor: Cursor = None, limit: Limit = 50
 ) -> PageAnswer[DatasetAnswer]:
-    """List datasets, newest first."""
-    return listed(services, DatasetRepository, partial(dataset_answer, identity), identity.owner, cursor, limit)
+    """List datasets."""
+    shown = partial(dataset_answer, identity)
+    return listed(services, DatasetRepository, shown, identity.owner, cursor, limit, wanted)
 
 
 @router.get("/datasets/{dataset_id}")

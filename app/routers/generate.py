@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Response
 
 from app.access import ADMIN, Maker, Services_
+from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
 from app.feasibility import feasibility_of
@@ -32,8 +33,9 @@ def generate_cohort(
     read and `request.as_asked`, if that differs, as they were sent. Unknown and ambiguous ones are a 422 with
     `candidates`.
     The cohort's id is the job's id. `evaluate: false` needs the scope `admin`: no report will withhold such a cohort.
-    Only with the scope `data` is the cohort compared with real records; for other keys, what is known of its model
-    decides whether it may leave. How much each key has had of a model is counted: a `429` says that it is enough.
+    Only with the scope `data`, and while the model's data is there, is the cohort compared with real records; otherwise
+    what is known of its model decides whether it may leave. How much each key has had of a model is counted: a `429`
+    says that it is enough.
     """
     if not body.evaluate:
         identity.require(ADMIN)
@@ -45,7 +47,9 @@ def generate_cohort(
     feasibility.require()
     read = readings_of(services.facts_of(model).vocabulary, body)
     values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
-    values |= {"warnings": [*read.notes, *feasibility.warnings], "against_real": identity.is_custodian}
+    comparison = comparison_of(services, identity, model, body, feasibility)
+    warnings = [*read.notes, *feasibility.warnings, *comparison.notices]
+    values |= {"warnings": warnings, "against_real": comparison.against_real}
     payload = checked_payload(GeneratePayload, **values)
     asked = CohortRequest(
         job_id=submission.job_id,
@@ -57,7 +61,8 @@ def generate_cohort(
     named: Named = {ModelRepository: model.id}
     exposes = exposed_by(body, feasibility)
     submitted = submit(services, submission, "generate", payload, named, rows=[asked], exposes=exposes)
-    return accepted(identity, response, *submitted)
+    answer = accepted(identity, response, *submitted)
+    return answer.model_copy(update={"warnings": [*answer.warnings, *comparison.about_patients]})
 
 
 @router.post("/generate/estimate")
@@ -72,6 +77,7 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     feasibility = feasibility_of(services, model, body)
     with services.database.session_scope() as session:
         audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
+    comparison = comparison_of(services, identity, model, body, feasibility)
     workers = _workers(services)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
@@ -90,7 +96,14 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
-        warnings=[*notes, *feasibility.warnings, *_warnings(workers, costs is None)],
+        report_seconds=comparison.report_seconds,
+        warnings=[
+            *notes,
+            *feasibility.warnings,
+            *comparison.notices,
+            *comparison.about_patients,
+            *_warnings(workers, costs is None),
+        ],
     )
 
 

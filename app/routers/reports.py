@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
 from app.pages import report_page
+from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
@@ -25,6 +26,7 @@ from model_store.repositories import (
     WithholdingRepository,
 )
 from model_store.repositories.reports import CUSTODIAN, SHAREABLE
+from model_store.tables import Cohort, Dataset
 from worker.contract import EvaluatePayload
 
 router = APIRouter(tags=["reports"])
@@ -49,7 +51,7 @@ def evaluate_cohort(
         return accepted(identity, response, job, replayed=True)
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
-        dataset = DatasetRepository(session).get(identity.owner, body.dataset_id or cohort.dataset_id)
+        dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
@@ -67,7 +69,7 @@ def get_report_schema(identity: Reader) -> dict[str, Any]:
 @router.get("/reports/{job_id}.html", response_class=HTMLResponse, responses=PAGE)
 def get_report_page(job_id: str, services: Services_, identity: Reader, reader: For = None) -> HTMLResponse:
     """Show the newest report on a cohort as one self-contained page."""
-    return _page(_report(services, identity, job_id, reader))
+    return _page(services, identity, report_for(services, identity, job_id, reader))
 
 
 @router.get(
@@ -88,11 +90,26 @@ def get_report(
     cohort's own records, and what was found out about its model once; where the cohort may not leave, neither may that.
     JSON as `GET /reports/schema.json` describes it, or a page if `Accept` asks for text/html first.
     """
-    report = _report(services, identity, job_id, reader)
-    return _page(report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
+    report = report_for(services, identity, job_id, reader)
+    return _page(services, identity, report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
 
 
-def _report(services: Services, identity: Identity, job_id: str, wanted: str | None) -> Report | ShareableReport:
+def _compared_with(session: Session, owner: str, dataset_id: str | None, cohort: Cohort) -> Dataset:
+    """The real records that were named, else those that the cohort's model learned from."""
+    try:
+        return DatasetRepository(session).get(owner, dataset_id or cohort.dataset_id)
+    except NotFoundError:
+        if dataset_id is not None:
+            raise
+        raise ConflictError(
+            "the data that the cohort's model learned from was deleted: name other real records in dataset_id"
+        ) from None
+
+
+def report_for(
+    services: Services, identity: Identity, job_id: str, wanted: str | None, looked_at: bool = True
+) -> Report | ShareableReport:
+    """The report as the caller may see it. `looked_at`: as opposed to its verdict being listed; that is not audited."""
     if wanted == CUSTODIAN:
         identity.require(DATA)
     for_custodians = identity.is_custodian and wanted != SHAREABLE
@@ -100,7 +117,8 @@ def _report(services: Services, identity: Identity, job_id: str, wanted: str | N
     with services.database.session_scope() as session:
         report = read(session, identity, job_id)
         shown = report.job_id if isinstance(report, Report) else report.cohort_id
-        audit(session, identity, "download report", shown, reader=report.reader)
+        if looked_at:
+            audit(session, identity, "download report", shown, reader=report.reader)
         return report
 
 
@@ -122,10 +140,14 @@ def _by_itself(session: Session, identity: Identity, job_id: str) -> ShareableRe
     return shareable_report(description, details)
 
 
-def _page(report: Report | ShareableReport) -> HTMLResponse:
+def _page(services: Services, identity: Identity, report: Report | ShareableReport) -> HTMLResponse:
+    with services.database.read_scope() as session:
+        provenance = provenance_of(session, identity.owner, report)
     # nothing on the page may run or load, whatever a report's texts contain
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return HTMLResponse(report_page(report), headers={"Content-Security-Policy": policy})
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return HTMLResponse(report_page(report, provenance), headers={"Content-Security-Policy": policy})
 
 
 def _prefers_html(accept: str) -> bool:

@@ -1,14 +1,15 @@
 """Response bodies."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
-from worker.contract import STEPS
+from worker.contract import STEPS, Kind
 
+State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
 
 
@@ -126,6 +127,9 @@ class EstimateAnswer(Answer):
     parts: int = Field(description="pieces that workers take")
     workers: int | None = Field(description="parts that can be made at a time at present; null if not known")
     seconds: float | None = Field(description="of the generate job, once it runs; null if not known")
+    report_seconds: float | None = Field(
+        description="what the last report on a cohort of this model took; null if there was none, and without `data`"
+    )
     memory_gib: float | None = Field(description="the most a worker would hold; null if not known")
     warnings: list[str]
     relaxation: RelaxationAnswer | None = Field(
@@ -146,7 +150,7 @@ class PartsAnswer(Answer):
     """The finished parts of a cohort, whatever became of its job."""
 
     job_id: str
-    state: str
+    state: State
     n_records: int = Field(description="that were asked for")
     finished_records: int
     parts: list[PartAnswer]
@@ -182,8 +186,8 @@ class JobAnswer(Answer):
     """A piece of work. States: queued, running, cancelling, and finally succeeded, failed or cancelled."""
 
     id: str
-    kind: str
-    state: str
+    kind: Kind
+    state: State
     progress: ProgressAnswer
     result: dict[str, Any] | None = Field(description="of a job that succeeded, for example the id of the dataset")
     error: JobError | None
@@ -239,6 +243,15 @@ class LabAnswer(Answer):
 class ModelCodeAnswer(Answer):
     code: str
     description: str | None = Field(None, description="what it means; null where that is not known")
+
+
+class ProbeAnswer(Answer):
+    """A few of the records that the model drew once."""
+
+    records: list[list[str]] = Field(description="the codes of each; fewer than asked for where no more satisfy it")
+    codes: list[ModelCodeAnswer] = Field(description="what the codes of these records mean")
+    support: SupportAnswer
+    warnings: list[str]
 
 
 class CodeAnswer(ModelCodeAnswer):

@@ -37,7 +37,7 @@ GeneratorName = Annotated[str, _among("generator", generator_names), _enum(gener
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
-def _examples(*examples: dict[str, Any]) -> ConfigDict:
+def with_examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
@@ -48,7 +48,7 @@ class Request(BaseModel):
 class TrainRequest(Request):
     """Learn from a dataset's training split."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
             "name": "cardiology, quick look",
@@ -77,10 +77,20 @@ class TrainRequest(Request):
     )
 
 
+class ModelChanges(Request):
+    """What people call a model and say about it. What is left out stays as it is."""
+
+    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+
+    name: Name | None = None
+    tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
+    notes: Annotated[PlainText, Field(max_length=2000)] | None = None
+
+
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 10000,
@@ -130,6 +140,23 @@ class GenerateRequest(Request):
         return bool(self.targets) or not self.conditions.is_empty
 
 
+class ProbeRequest(Request):
+    """Look at a few records."""
+
+    model_config = _examples(
+        {
+            "model_id": "mdl_0123456789abcdef0123456789abcdef",
+            "n": 20,
+            "conditions": {"all_of": ["ICD10CM:E84"]},
+        }
+    )
+
+    model_id: Id
+    n: int = Field(20, ge=1, le=100, strict=True, description="most records to show")
+    conditions: AskedCondition = Field(default_factory=AskedCondition)
+    targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
+
+
 class DatasetForm(Request):
     """The fields beside the files of an upload."""
 
@@ -167,7 +194,7 @@ class DatasetForm(Request):
 class EvaluateRequest(Request):
     """Measure a finished cohort, again or against other real records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "cohort_id": "job_0123456789abcdef0123456789abcdef",
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
@@ -186,6 +213,6 @@ class EvaluateRequest(Request):
 class ReleaseRequest(Request):
     """Why a withheld cohort may leave after all."""
 
-    model_config = _examples({"reason": "for internal tests on this machine only"})
+    model_config = with_examples({"reason": "for internal tests on this machine only"})
 
     reason: Annotated[PlainText, Field(min_length=3, max_length=500, description="kept in the audit trail")]

@@ -52,6 +52,17 @@ class CohortOptions(TypedDict, total=False):
     evaluate: bool | None
 
 
+class Filters(TypedDict, total=False):
+    """The query of a list; each list has some of these, and refuses the others."""
+
+    id: str | None  # how it begins
+    name: str | None  # what it contains
+    sort: str | None  # such as `name` or `-created_at`
+    model_id: str | None
+    dataset_id: str | None
+    generator: str | None
+
+
 class AuditFilters(TypedDict, total=False):
     """The query of `GET /audit`; moments are ISO 8601, UTC if they name no zone."""
 

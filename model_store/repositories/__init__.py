@@ -16,6 +16,8 @@ from model_store.repositories.leases import Claim, LeaseRepository
 from model_store.repositories.models import ModelRepository
 from model_store.repositories.outbox import OutboxRepository
 from model_store.repositories.reports import ReportRepository
+from model_store.repositories.sessions import SessionRepository
+from model_store.repositories.webhooks import DeliveryRepository, WebhookRepository
 from model_store.repositories.withholding import WithholdingRepository
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Claim",
     "CohortRepository",
     "DatasetRepository",
+    "DeliveryRepository",
     "DiscardRepository",
     "ExposureRepository",
     "IdempotencyRepository",
@@ -35,5 +38,7 @@ __all__ = [
     "Page",
     "PartClaim",
     "ReportRepository",
+    "SessionRepository",
+    "WebhookRepository",
     "WithholdingRepository",
 ]

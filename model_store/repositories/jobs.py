@@ -11,6 +11,7 @@ from model_store.ids import JOB, new_id
 from model_store.layout import can_be_retried
 from model_store.repositories.base import OwnedRepository
 from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.webhooks import DeliveryRepository
 from model_store.tables import Job, JobEvent, Outbox
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -81,6 +82,8 @@ class JobRepository(OwnedRepository[Job]):
     def record_state(self, job_id: str, state: str, **more: Any) -> None:
         """Write a state event. The job's row was changed before in this transaction, so its events are in order."""
         self.session.execute(insert(JobEvent).values(job_id=job_id, kind="state", data={"state": state, **more}))
+        if state in TERMINAL_STATES:
+            DeliveryRepository(self.session).add_end_of_job(job_id, state)
 
     def _changed(self, job_id: str, states: list[str], **values: Any) -> bool:
         """Whether the job was in one of the states and has the values now."""

@@ -12,6 +12,7 @@ from ehr.formats.cdm import SourceCdm
 from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.groups import find_groups
+from ehr.report_needs import can_be_judged
 from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from model_store import layout
@@ -52,6 +53,7 @@ def ingest(run: JobRun) -> Outcome:
     base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | read_as
     summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
     summary["may_be_attacked"] = payload.may_be_attacked
+    summary["can_be_judged"] = can_be_judged(base["splits"])
     groups = find_groups(encoded.records, encoded.vocabulary.codes, payload.groups)
     summary["groups"] = [
         {"codes": group.name, "rule": group.rule, "origin": group.origin, "n_codes": len(group.codes)}

@@ -6,18 +6,24 @@ from typing import Annotated, Any
 import typer
 
 from ehr_d3pm.cli.collections import collection
+from ehr_d3pm.cli.ids import id_argument, short
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say
+from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say, warn
 from ehr_d3pm.client import Client
 
-DatasetId = Annotated[str, typer.Argument(help="id of a dataset")]
+DatasetId = Annotated[str, id_argument("id of a dataset, or its beginning")]
+
+FEW = (
+    "there are too few patients for a report to judge privacy: cohorts made from this data will be withheld until a"
+    " custodian releases them. Upload more, or give larger shares with --holdout-share and --test-share"
+)
 
 cli = collection(
     "datasets",
     Client.datasets,
     Client.dataset,
     {
-        "dataset": lambda dataset: dataset["id"],
+        "dataset": lambda dataset: short(dataset["id"]),
         "name": lambda dataset: dataset["name"],
         "records": lambda dataset: dataset["summary"].get("records"),
         "codes": lambda dataset: dataset["n_codes"],
@@ -80,6 +86,8 @@ def upload(
         job = finish(client, job, wait, as_json)
     if not as_json and job["result"] is not None:
         say(_what_was_read(job["result"]["summary"]))
+        if job["result"]["summary"].get("can_be_judged") is False:
+            warn(FEW)
 
 
 def _group(text: str) -> dict[str, str]:

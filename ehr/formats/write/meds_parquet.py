@@ -62,4 +62,5 @@ MEDS_PARQUET = Writer(
     "meds.parquet",
     write_meds,
     "records without codes; dates are synthesised",
+    by_ranges=True,
 )

@@ -67,3 +67,4 @@ class Writer:
     write: Callable[[CohortSource], Iterator[bytes]]
     leaves_out: str = ""  # what this form cannot carry
     has_names: bool = True  # whether there is a place for names of codes
+    by_ranges: bool = False  # whether readers jump about in it: its end says where things are
