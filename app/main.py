@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from app import openapi, problems, web
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.queries import known_parameters
 from app.routers import ROUTERS
 from app.services import Services
 from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 
-UPLOAD_PATH = "/datasets"
+UPLOAD_PATHS = ("/datasets", "/models/import")
 # As many as the database pool keeps connections for. Python runs one thread at a time: more would not be faster, and
 # each would open and close a connection of its own.
 THREADS = 10
@@ -37,14 +38,13 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.services = services
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(known_parameters)])
     for router in web.ROUTERS:
         app.include_router(router)
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(
-        BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits={UPLOAD_PATH: settings.max_upload_bytes}
-    )
+    uploads = dict.fromkeys(UPLOAD_PATHS, settings.max_upload_bytes)
+    app.add_middleware(BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits=uploads)
     app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials)
     return app
 
@@ -62,7 +62,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
-    await anyio.to_thread.run_sync(services.forget_old_keys)
+    services.webhooks.start()
     try:
         yield
     finally:

@@ -37,6 +37,7 @@ TAGS = [
     {"name": "models", "description": "Training and what came of it."},
     {"name": "cohorts", "description": "Synthetic records."},
     {"name": "jobs", "description": "Work that is waiting, running or done."},
+    {"name": "webhooks", "description": "Being told how jobs end, as standardwebhooks.com has it."},
     {"name": "reports", "description": "How close a cohort is to records it has never seen."},
     {"name": "service", "description": "Health, readiness, metrics and the audit trail."},
 ]
@@ -50,7 +51,10 @@ ERRORS = {
     "413": "The request is too large",
     "422": "The request cannot be carried out as it is",
     "429": "The key has had as much of this model as it may have",
+    "416": "There is nothing in this range",
+    "500": "Something went wrong",
     "503": "Something the service needs does not answer",
+    "507": "There is no room left",
 }
 SUBMISSION_HEADERS = {
     "Location": {"description": "where to look: /jobs/{id}", "schema": {"type": "string"}},

@@ -15,6 +15,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, BinaryIO
 
+from ehr.canonical_json import to_json
 from ehr.errors import CorruptError
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
@@ -24,6 +25,7 @@ from model_store.manifests import ModelManifest, stored_cdm, vocabulary_in
 
 WEIGHTS = "weights.safetensors"
 REFERENCE = "reference.safetensors"
+ROW = "model.json"  # in a zip: what the model's row knows besides
 LIBRARIES = ("ehr-d3pm", "torch", "numpy", "scipy", "safetensors")
 
 
@@ -81,10 +83,14 @@ def load_reference(store: BlobStore, folder: str, manifest_hash: str) -> Records
         raise CorruptError(f"the reference cohort has no {error}") from None
 
 
-def zip_bundle(store: BlobStore, folder: str, manifest_hash: str, target: BinaryIO) -> None:
-    """Write the bundle as one zip file, after verifying it."""
+def zip_bundle(
+    store: BlobStore, folder: str, manifest_hash: str, target: BinaryIO, row: dict[str, Any] | None = None
+) -> None:
+    """Write the bundle as one zip file, after verifying it. `row`: what the model's row knows besides."""
     manifest = ModelManifest.read(store, folder, manifest_hash)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name in (MANIFEST, *sorted(manifest.files)):
             data = store.read(f"{folder}/{name}", manifest.files.get(name))
             archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: the same bundle is the same zip
+        if row is not None:
+            archive.writestr(zipfile.ZipInfo(ROW), to_json(row))

@@ -9,8 +9,9 @@ import secrets
 from ehr.errors import NotFoundError
 
 DATASET, MODEL, JOB, KEY, UPLOAD = "ds", "mdl", "job", "key", "up"
+WEBHOOK, MESSAGE = "wh", "msg"
 
-_FORM = re.compile(r"(?:ds|mdl|job|key|up)_[0-9a-f]{32}\Z")
+_FORM = re.compile(r"(?:ds|mdl|job|key|up|wh|msg)_[0-9a-f]{32}\Z")
 
 
 def new_id(kind: str) -> str:

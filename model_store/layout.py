@@ -8,6 +8,8 @@ from typing import Any
 
 from model_store.ids import checked_id
 
+FOLDERS = ("uploads", "datasets", "models", "cohorts", "checkpoints")  # everything lies under one of these
+
 
 def upload_blob(upload_id: str) -> str:
     """An uploaded file, waiting for ingestion."""
@@ -28,6 +30,11 @@ def model_folder(model_id: str, attempt: int | None = None) -> str:
 
 def cohort_folder(job_id: str) -> str:
     return f"cohorts/{checked_id(job_id)}"
+
+
+def form_folder(job_id: str, name: str) -> str:
+    """A file that was made of a cohort for those who read it by ranges."""
+    return f"{cohort_folder(job_id)}/forms/{name}"
 
 
 def checkpoint_folder(job_id: str) -> str:

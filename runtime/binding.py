@@ -38,7 +38,11 @@ def check_binding(settings: Settings) -> bool:
         database.close()
     if not is_closed and not is_loopback(settings.host):
         raise AccessError(
-            f"refused to bind to {settings.host} without API keys: make one with 'ehr-d3pm keys create --owner NAME',"
-            " or bind to 127.0.0.1"
+            f"refused to bind to {settings.host} without API keys: make one with 'ehr-d3pm keys create --owner NAME"
+            f"{_where(settings)}', or bind to 127.0.0.1"
         )
     return is_closed
+
+
+def _where(settings: Settings) -> str:
+    return "" if settings.database_url else f" --data-dir {settings.resolved_data_dir}"

@@ -33,7 +33,7 @@ ROOMS = {
     "model_store": Room(
         ("ehr",), ("alembic", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy"), lazily=("botocore",)
     ),
-    "runtime": Room(("ehr", "model_store"), ("celery", "pydantic", "pydantic_settings", "typer")),
+    "runtime": Room(("ehr", "model_store"), ("celery", "pydantic", "pydantic_settings", "sqlalchemy", "typer")),
     "worker.contract": Room(("ehr",), ("pydantic",)),
     "worker.engine": Room(("ehr",), ("linformer", "numpy", "scipy", "torch"), lazily=("lightgbm",)),
     "worker": Room(

@@ -113,6 +113,13 @@ def test_the_lock_pins_every_dependency(lock: str, extras: tuple[str, ...]) -> N
     assert not [name for name in pins(lock) if name.startswith(("nvidia-", "cuda-", "triton"))]
 
 
+def versions(pinned: list[str]) -> set[str]:
+    """Without markers: what tests alone need may need it on more platforms."""
+    return {each.partition(";")[0].strip() for each in pinned}
+
+
 def test_the_image_has_the_versions_that_are_tested() -> None:
     tested, runtime = pins("requirements.lock"), pins("requirements-runtime.lock")
-    assert {name: pinned for name, pinned in runtime.items() if tested.get(name) != pinned} == {}
+    assert {
+        name: pinned for name, pinned in runtime.items() if versions(tested.get(name, [])) != versions(pinned)
+    } == {}

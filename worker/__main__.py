@@ -5,6 +5,7 @@ import sys
 import time
 
 from runtime.logs import configure_logging
+from runtime.private_files import keep_private
 from runtime.settings import Settings, get_settings
 from worker.threads import take_share
 
@@ -61,6 +62,7 @@ def wait_for_schema(settings: Settings) -> None:
 def main() -> None:
     settings = get_settings()
     configure_logging(settings.log_level)
+    keep_private(settings.resolved_data_dir)
     take_share(settings.worker_concurrency, settings.worker_threads)  # before anything that computes is imported
     from ehr.errors import SchemaError
 

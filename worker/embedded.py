@@ -22,6 +22,7 @@ from ehr.errors import ConflictError, StoreError
 from model_store import migrate
 from model_store.database import Database
 from model_store.repositories import LeaseRepository
+from runtime.private_files import keep_private
 from runtime.settings import Settings
 from worker.processes import die_with_parent
 
@@ -172,6 +173,7 @@ class Supervisor:
 
     def _start(self) -> None:
         settings, folder = self.settings, self.settings.resolved_data_dir
+        keep_private(folder)
         self._stack.enter_context(exclusive(folder))
         migrate.upgrade(settings.resolved_database_url)
         self._release_leases()

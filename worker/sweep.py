@@ -17,6 +17,7 @@ from runtime.broker import PRESENCE_SECONDS, BrokerError, WorkerFacts
 from runtime.logs import configure_logging
 from runtime.settings import Settings, get_settings
 from runtime.sweeper import Sweeper
+from runtime.webhooks import WebhookSender
 from worker.contract import QUEUES, ROUTES
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
@@ -52,6 +53,7 @@ def main() -> None:
     configure_logging(settings.log_level)
     opened = open_runtime(settings)
     Sweeper(opened.database, opened.broker, opened.store, ROUTES, settings).start()
+    WebhookSender(opened.database, settings.webhooks_private, settings.sweep_seconds).start()
     facts = worker_facts(settings)
     while True:
         with suppress(BrokerError):  # nobody knows of this worker for a while; it works all the same

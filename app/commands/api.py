@@ -18,10 +18,12 @@ def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_leve
     from app.main import create_app
     from runtime.binding import check_binding
     from runtime.logs import configure_logging
+    from runtime.private_files import keep_private
 
     level = None if log_level is None else log_level.upper()
     settings = settings_with(data_dir=data_dir, host=host, port=port, log_level=level)
     configure_logging(settings.log_level)
+    keep_private(settings.resolved_data_dir)
     if not check_binding(settings):
         log.warning("no API key is configured: open to everyone on this machine")
     uvicorn.run(
@@ -36,9 +38,12 @@ def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_leve
 
 
 @errors_as_exit_codes(EhrError)
-def migrate() -> None:
+def migrate(data_dir: DataDir = None) -> None:
     """Bring the database's schema to where this version needs it."""
     from model_store import migrate as migrations
+    from runtime.private_files import keep_private
 
-    migrations.upgrade(settings_with().resolved_database_url)
+    settings = settings_with(data_dir=data_dir)
+    keep_private(settings.resolved_data_dir)
+    migrations.upgrade(settings.resolved_database_url)
     say(f"the schema is at {migrations.head()}")

@@ -1,20 +1,16 @@
-"""API keys. These commands work on the database itself (DATABASE_URL or DATA_DIR): whoever may run them is trusted."""
+"""API keys. These commands work on the database itself: DATABASE_URL, else that of the data folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.commands.database import DataDir, database_session
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import AsJson, Exit, errors_as_exit_codes, fail, print_json, print_table, say
-from runtime.command_options import settings_with
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from model_store.tables import ApiKey
 
 cli = typer.Typer(
@@ -38,6 +34,7 @@ def create(
     name: Annotated[str, typer.Option(help="what the key is for")] = "",
     role: Annotated[Role, typer.Option(help="who it is for")] = Role.ANALYST,
     scopes: Annotated[str | None, typer.Option(help="instead of a role: scopes, separated by commas")] = None,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. It is shown once.
@@ -50,7 +47,7 @@ def create(
     from model_store.repositories import AuditRepository, KeyRepository
     from model_store.repositories.access import ROLES
 
-    with _session() as session:
+    with database_session(data_dir) as session:
         wanted = ROLES[role] if scopes is None else [scope.strip() for scope in scopes.split(",")]
         key, secret = KeyRepository(session).create(owner, name[:200], wanted)
         AuditRepository(session).record(owner, "create key", key.id, key.prefix)
@@ -65,11 +62,11 @@ def create(
 
 @cli.command("list")
 @errors_as_exit_codes(EhrError)
-def list_keys(as_json: AsJson = False) -> None:
+def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List keys by their prefixes."""
     from model_store.repositories import KeyRepository
 
-    with _session() as session:
+    with database_session(data_dir) as session:
         keys = [_shown(key) for key in KeyRepository(session).all()]
     if as_json:
         print_json(keys)
@@ -80,11 +77,11 @@ def list_keys(as_json: AsJson = False) -> None:
 
 @cli.command()
 @errors_as_exit_codes(EhrError)
-def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")]) -> None:
+def revoke(key_id: Annotated[str, typer.Argument(help="id of a key")], data_dir: DataDir = None) -> None:
     """From now on the key opens nothing."""
     from model_store.repositories import AuditRepository, KeyRepository
 
-    with _session() as session:
+    with database_session(data_dir) as session:
         key = KeyRepository(session).revoke(key_id)
         AuditRepository(session).record(key.owner, "revoke key", key_id, key.prefix)
         is_last = not KeyRepository(session).any_active()
@@ -103,6 +100,7 @@ def caps(
     general: Annotated[
         bool, typer.Option("--general", help="take back the key's own: the settings' hold again")
     ] = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Change how much a key may have of each model. What is left out stays as it is."""
     from model_store.repositories import AuditRepository, KeyRepository
@@ -111,26 +109,11 @@ def caps(
     changed = {name: value for name, value in given.items() if value is not None}
     if general == bool(changed):
         fail("say which caps to change, or --general to take the key's own back", Exit.USAGE)
-    with _session() as session:
+    with database_session(data_dir) as session:
         key = KeyRepository(session).change_caps(key_id, None if general else changed)
         AuditRepository(session).record(key.owner, "change caps", key_id, key.prefix, changed)
         own = dict(key.caps or {})
     say(f"{key_id}: {', '.join(f'{name} {value:,}' for name, value in own.items()) or 'as the settings say'}")
-
-
-@contextmanager
-def _session() -> Iterator["Session"]:
-    from model_store import migrate
-    from model_store.database import Database
-
-    url = settings_with().resolved_database_url
-    migrate.upgrade(url)
-    database = Database(url)
-    try:
-        with database.session_scope() as session:
-            yield session
-    finally:
-        database.close()
 
 
 def _shown(key: "ApiKey") -> dict[str, object]:

@@ -14,6 +14,7 @@ from app.routers import (
     releases,
     reports,
     train,
+    webhooks,
 )
 
 ROUTERS = (
@@ -28,6 +29,7 @@ ROUTERS = (
     parts.router,
     releases.router,
     reports.router,
+    webhooks.router,
     audit.router,
     health.router,
 )

@@ -3,16 +3,29 @@
 from fastapi import APIRouter, Response
 
 from app.access import ADMIN, Maker, Services_
+from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
-from app.feasibility import feasibility_of
+from app.feasibility import Feasibility, feasibility_of
+from app.histories import asks_over_time, draws_histories, history_feasibility, refuse_histories
 from app.readings import readings_of
 from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
-from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Named,
+    Priority,
+    Submission,
+    accepted,
+    audit,
+    checked_payload,
+    replayed_job,
+    submit,
+)
 from model_store.repositories import ModelRepository
-from model_store.tables import CohortRequest
+from model_store.tables import CohortRequest, Model
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
@@ -21,7 +34,12 @@ router = APIRouter(tags=["cohorts"])
 
 @router.post("/generate", status_code=202)
 def generate_cohort(
-    body: GenerateRequest, response: Response, services: Services_, identity: Maker, key: IdempotencyKey = None
+    body: GenerateRequest,
+    response: Response,
+    services: Services_,
+    identity: Maker,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Generate a cohort.
 
@@ -32,20 +50,27 @@ def generate_cohort(
     read and `request.as_asked`, if that differs, as they were sent. Unknown and ambiguous ones are a 422 with
     `candidates`.
     The cohort's id is the job's id. `evaluate: false` needs the scope `admin`: no report will withhold such a cohort.
-    Only with the scope `data` is the cohort compared with real records; for other keys, what is known of its model
-    decides whether it may leave. How much each key has had of a model is counted: a `429` says that it is enough.
+    Only with the scope `data`, and while the model's data is there, is the cohort compared with real records; otherwise
+    what is known of its model decides whether it may leave. How much each key has had of a model is counted: a `429`
+    says that it is enough.
     """
     if not body.evaluate:
         identity.require(ADMIN)
-    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = feasibility_of(services, model, body)
+    feasibility = _feasibility(services, model, body)
     feasibility.require()
     read = readings_of(services.facts_of(model).vocabulary, body)
     values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
-    values |= {"warnings": [*read.notes, *feasibility.warnings], "against_real": identity.is_custodian}
+    comparison = comparison_of(services, identity, model, body, feasibility)
+    warnings = [*read.notes, *feasibility.warnings, *comparison.notices]
+    values |= {"warnings": warnings, "against_real": comparison.against_real}
+    over_time = draws_histories(model)
+    values |= {"history": body.history if over_time else None, "origin": str(body.origin) if over_time else None}
+    if asks_over_time(body.model_dump()):
+        values["evaluate"] = False
     payload = checked_payload(GeneratePayload, **values)
     asked = CohortRequest(
         job_id=submission.job_id,
@@ -57,7 +82,8 @@ def generate_cohort(
     named: Named = {ModelRepository: model.id}
     exposes = exposed_by(body, feasibility)
     submitted = submit(services, submission, "generate", payload, named, rows=[asked], exposes=exposes)
-    return accepted(identity, response, *submitted)
+    answer = accepted(identity, response, *submitted)
+    return answer.model_copy(update={"warnings": [*answer.warnings, *comparison.about_patients]})
 
 
 @router.post("/generate/estimate")
@@ -69,9 +95,10 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     if this one cannot. No patient is looked at: the answer is a function of the model and the request.
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = feasibility_of(services, model, body)
+    feasibility = _feasibility(services, model, body)
     with services.database.session_scope() as session:
         audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
+    comparison = comparison_of(services, identity, model, body, feasibility)
     workers = _workers(services)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
@@ -90,8 +117,22 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
         workers=None if workers is None else sum(worker.slots for worker in workers),
         seconds=expected.seconds,
         memory_gib=expected.memory_gib,
-        warnings=[*notes, *feasibility.warnings, *_warnings(workers, costs is None)],
+        report_seconds=comparison.report_seconds,
+        warnings=[
+            *notes,
+            *feasibility.warnings,
+            *comparison.notices,
+            *comparison.about_patients,
+            *_warnings(workers, costs is None),
+        ],
     )
+
+
+def _feasibility(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+    if draws_histories(model):
+        return history_feasibility(services, model, body)
+    refuse_histories(body)
+    return feasibility_of(services, model, body)
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

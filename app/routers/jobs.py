@@ -1,23 +1,22 @@
 """Jobs: look, follow, cancel, try again."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from app.access import Anyone, Identity, Services_
 from app.events import LARGEST_EVENT, event_stream, finished_before
-from app.library import Cursor, Limit, listed
+from app.library import Cursor, Limit, Unnamed, listed
 from app.readers import job_answer, kinds_for
-from app.schemas.answers import JobAnswer, PageAnswer
+from app.schemas.answers import JobAnswer, PageAnswer, State
 from app.services import Services
-from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
+from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, admit, audit, reserve_key
 from model_store.repositories import JobRepository
 from worker.contract import ROUTES, Kind
 
 router = APIRouter(tags=["jobs"])
-State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 EventId = Annotated[int, Query(ge=0, le=LARGEST_EVENT, description="replay what came after this event")]
 LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=LARGEST_EVENT)]
 
@@ -26,14 +25,15 @@ LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=LARGE
 def list_jobs(
     services: Services_,
     identity: Anyone,
+    wanted: Unnamed,
     kind: Kind | None = None,
     state: State | None = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> PageAnswer[JobAnswer]:
-    """List jobs, newest first."""
+    """List jobs."""
     kinds, shown = kinds_for(identity, kind), partial(job_answer, identity)
-    return listed(services, JobRepository, shown, identity.owner, cursor, limit, kind=kinds, state=state)
+    return listed(services, JobRepository, shown, identity.owner, cursor, limit, wanted, kind=kinds, state=state)
 
 
 @router.get("/jobs/{job_id}")
@@ -75,6 +75,7 @@ def retry_job(
         job = earlier = reserve_key(session, submission)
         if job is None:
             attempts = services.settings.max_attempts
+            admit(session, services, identity.owner, JobRepository(session).get(identity.owner, job_id).payload)
             job = JobRepository(session).retry(identity.owner, job_id, task, queue, attempts)
             audit(session, identity, "retry", job_id)
     services.sweeper.wake()

@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from functools import partial
 from typing import IO
 
-from fastapi import APIRouter
+import anyio.to_thread
+from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from app.access import Admin, Reader, Services_, Trainer
+from app.byte_ranges import ANY_BYTES, BINARY
 from app.code_search import CodeSearchText, found_codes
-from app.library import Cursor, Limit, delete_row, listed
+from app.imports import IMPORT_BODY, import_bundle
+from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
-from app.schemas.requests import ModelChanges
+from app.schemas.requests import GeneratorName, ModelChanges
 from app.submissions import audit
+from app.uploads import receive
 from model_store.bundles import zip_bundle
 from model_store.repositories import ModelRepository
 
@@ -24,10 +28,31 @@ BLOCK = 1 << 20
 
 @router.get("/models")
 def list_models(
-    services: Services_, identity: Reader, cursor: Cursor = None, limit: Limit = 50
+    services: Services_,
+    identity: Reader,
+    wanted: MaybeNamed,
+    dataset_id: Of = None,
+    generator: GeneratorName | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> PageAnswer[ModelAnswer]:
-    """List models, newest first."""
-    return listed(services, ModelRepository, partial(model_answer, identity), identity.owner, cursor, limit)
+    """List models."""
+    shown, only = partial(model_answer, identity), {"dataset_id": dataset_id, "generator": generator}
+    return listed(services, ModelRepository, shown, identity.owner, cursor, limit, wanted, **only)
+
+
+@router.post("/models/import", status_code=201, openapi_extra=IMPORT_BODY)
+async def import_model(request: Request, services: Services_, identity: Admin) -> ModelAnswer:
+    """Import a bundle that this or another instance gave out, as one multipart file. Every byte is verified.
+
+    The model is yours under a new id, with the audit and the reference cohort it was exported with, and what its report
+    said. Its data is not here: what is known of the model decides whether its cohorts may leave. `manifest_hash`, as
+    the other instance shows it, makes sure that it is the model that was meant. Needs the scope `admin`: whoever makes
+    a bundle writes its audit.
+    """
+    receiver = await receive(request, services)
+    row = await anyio.to_thread.run_sync(import_bundle, services, identity, receiver)
+    return model_answer(identity, row)
 
 
 @router.get("/models/{model_id}")
@@ -53,7 +78,12 @@ def list_model_codes(
 @router.get(
     "/models/{model_id}/bundle",
     response_class=StreamingResponse,
-    responses={200: {"content": {"application/zip": {}}, "description": "weights.safetensors and manifest.json"}},
+    responses={
+        200: {
+            "content": {"application/zip": BINARY, **ANY_BYTES},
+            "description": "weights.safetensors and manifest.json",
+        }
+    },
 )
 def download_model_bundle(model_id: str, services: Services_, identity: Admin) -> StreamingResponse:
     """Download a model: one zip with `weights.safetensors` and `manifest.json`, verified byte by byte.
@@ -65,7 +95,8 @@ def download_model_bundle(model_id: str, services: Services_, identity: Admin) -
         audit(session, identity, "download model", model_id)
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _blocks when the answer is out
     try:
-        zip_bundle(services.store, model.prefix, model.manifest_hash, file)
+        row = {"name": model.name, "report": model.details.get("report")}
+        zip_bundle(services.store, model.prefix, model.manifest_hash, file, row)
     except BaseException:
         file.close()
         raise

@@ -1,9 +1,13 @@
 """Parts of a cohort: there as they finish, and still there when the job failed or was cancelled."""
 
-from fastapi import APIRouter, Response
+from io import BytesIO
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access import Reader, Services_
+from app.byte_ranges import ANY_BYTES, BINARY, RANGES, StoredBytes, is_download, ranged_response
 from app.schemas.answers import PartAnswer, PartsAnswer
 from app.submissions import audit
 from ehr.errors import ConflictError, NotFoundError
@@ -12,6 +16,10 @@ from model_store.tables import CohortPart, Job
 
 router = APIRouter(tags=["cohorts"])
 PARQUET = "application/vnd.apache.parquet"
+PART: dict[int | str, dict[str, Any]] = {
+    200: {"content": {PARQUET: BINARY, **ANY_BYTES}, "description": "columns record_id and code"},
+    **RANGES,
+}
 
 
 @router.get("/cohorts/{job_id}/parts")
@@ -31,13 +39,11 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
     )
 
 
-@router.get(
-    "/cohorts/{job_id}/parts/{number}",
-    response_class=Response,
-    responses={200: {"content": {PARQUET: {}}, "description": "columns record_id and code"}},
-)
-def download_cohort_part(job_id: str, number: int, services: Services_, identity: Reader) -> Response:
-    """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort.
+@router.get("/cohorts/{job_id}/parts/{number}", response_class=Response, responses=PART)
+@router.head("/cohorts/{job_id}/parts/{number}", include_in_schema=False)
+def download_cohort_part(job_id: str, number: int, request: Request, services: Services_, identity: Reader) -> Response:
+    """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort. With `HEAD` and
+    `Range`: a list of the parts' addresses can be read as one table.
 
     A cohort that is to be evaluated gives its parts away only when the evaluation lets it go.
     """
@@ -47,10 +53,11 @@ def download_cohort_part(job_id: str, number: int, services: Services_, identity
         part = next((part for part in parts if part.number == number), None)
         if part is None or not services.store.exists(str(part.blob)):
             raise NotFoundError("there is no finished part with this number")
-        audit(session, identity, "download part", job_id, part=number)
+        if is_download(request, services, identity, True, job_id, str(number)):
+            audit(session, identity, "download part", job_id, part=number)
     data = services.store.read(str(part.blob), part.sha256)
-    headers = {"Content-Disposition": f'attachment; filename="{job_id}-{number}.parquet"'}
-    return Response(data, media_type=PARQUET, headers=headers)
+    filename = f"{job_id}-{number}.parquet"
+    return ranged_response(request, StoredBytes(lambda: BytesIO(data), len(data), str(part.sha256), PARQUET, filename))
 
 
 def _may_leave(session: Session, owner: str, job: Job) -> bool:

@@ -1,14 +1,15 @@
 """Response bodies."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
-from worker.contract import STEPS
+from worker.contract import STEPS, Kind
 
+State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
 
 
@@ -126,6 +127,9 @@ class EstimateAnswer(Answer):
     parts: int = Field(description="pieces that workers take")
     workers: int | None = Field(description="parts that can be made at a time at present; null if not known")
     seconds: float | None = Field(description="of the generate job, once it runs; null if not known")
+    report_seconds: float | None = Field(
+        description="what the last report on a cohort of this model took; null if there was none, and without `data`"
+    )
     memory_gib: float | None = Field(description="the most a worker would hold; null if not known")
     warnings: list[str]
     relaxation: RelaxationAnswer | None = Field(
@@ -146,7 +150,7 @@ class PartsAnswer(Answer):
     """The finished parts of a cohort, whatever became of its job."""
 
     job_id: str
-    state: str
+    state: State
     n_records: int = Field(description="that were asked for")
     finished_records: int
     parts: list[PartAnswer]
@@ -182,8 +186,8 @@ class JobAnswer(Answer):
     """A piece of work. States: queued, running, cancelling, and finally succeeded, failed or cancelled."""
 
     id: str
-    kind: str
-    state: str
+    kind: Kind
+    state: State
     progress: ProgressAnswer
     result: dict[str, Any] | None = Field(description="of a job that succeeded, for example the id of the dataset")
     error: JobError | None
@@ -191,6 +195,7 @@ class JobAnswer(Answer):
     warnings: list[str] = Field(description="what the service had to say about the request when it accepted it")
     attempt: int
     max_attempts: int
+    priority: int = Field(0, description="among the jobs of its owner that wait: the highest first")
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None
@@ -226,6 +231,34 @@ class DatasetAnswer(Answer):
     vocabulary_hash: str
     summary: dict[str, Any] = Field(description="without the scope `data`: nothing that was counted")
     created_at: Moment
+
+
+class DependantsAnswer(Answer):
+    """What was made from a dataset, by id."""
+
+    models: list[str]
+    cohorts: list[str]
+    reports: list[str]
+    unfinished_jobs: list[str] = Field(description="that work on the dataset or on something made from it")
+
+
+class Remainder(BaseModel):
+    """Something that an erasure leaves, and why."""
+
+    what: str
+    why: str
+    rows: int | None = None
+
+
+class ErasureAnswer(Answer):
+    """What was removed with a dataset and everything made from it."""
+
+    dataset_id: str
+    erased_at: Moment
+    removed: dict[str, list[str]] = Field(description="ids, by kind")
+    cancelled_jobs: list[str]
+    remains: list[Remainder]
+    folders_left: int = Field(description="folders whose files are still to be removed; 0: all are gone")
 
 
 class LabAnswer(Answer):

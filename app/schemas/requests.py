@@ -1,5 +1,6 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
+import datetime
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -7,8 +8,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_v
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
-from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
+from ehr.formats.write.dates import HISTORY_ORIGIN
+from ehr.generators import DEFAULT_GENERATOR, generator_names, history_generator_names, preset_names
 from ehr.groups import DeclaredGroup
+from ehr.history_conditions import AskedHistoryCondition
 from worker.contract import FormatName, MethodName, RollupName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
@@ -33,11 +36,15 @@ def _as_text(schema: dict[str, Any]) -> None:
     schema.pop("contentSchema")
 
 
-GeneratorName = Annotated[str, _among("generator", generator_names), _enum(generator_names)]
+def _all_generators() -> Sequence[str]:
+    return (*generator_names(), *history_generator_names())
+
+
+GeneratorName = Annotated[str, _among("generator", _all_generators), _enum(_all_generators)]
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
-def _examples(*examples: dict[str, Any]) -> ConfigDict:
+def with_examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
@@ -48,7 +55,7 @@ class Request(BaseModel):
 class TrainRequest(Request):
     """Learn from a dataset's training split."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
             "name": "cardiology, quick look",
@@ -62,8 +69,8 @@ class TrainRequest(Request):
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
     generator: GeneratorName = Field(
         DEFAULT_GENERATOR,
-        description="`independent` ignores how codes occur together: a yardstick; the others are published generators"
-        " to compare with",
+        description="`independent` ignores how codes occur together: a yardstick; `visits` learns histories, which it"
+        " does if left out, and `markov` is their yardstick; the others are published generators to compare with",
     )
     preset: Preset = Field(
         "auto",
@@ -90,7 +97,7 @@ class ModelChanges(Request):
 class GenerateRequest(Request):
     """Draw a synthetic cohort. The same model, request and seed give the same records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 10000,
@@ -131,6 +138,12 @@ class GenerateRequest(Request):
     evaluate: bool = Field(
         True, description="also measure the cohort and write a report; false needs the scope `admin`"
     )
+    history: AskedHistoryCondition = Field(
+        default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
+    )
+    origin: datetime.date = Field(
+        HISTORY_ORIGIN, validate_default=True, description="of models of histories: the day of all first visits"
+    )
 
     _method_fits = model_validator(mode="after")(method_fits)
 
@@ -162,8 +175,10 @@ class DatasetForm(Request):
 
     name: Name | None = Field(None, description="shown in lists; the first file's name if left out")
     format: FormatName = Field("auto", description="`auto` looks at the files' names and headers")
-    unit: Literal["auto", "visit", "patient"] = Field(
-        "auto", description="what a record is: a visit (admission, encounter, claim) or a patient with all their visits"
+    unit: Literal["auto", "visit", "patient", "history"] = Field(
+        "auto",
+        description="what a record is: a visit (admission, encounter, claim), a patient with all their visits, or a"
+        " patient's history: the visits in order, with the days between them",
     )
     codes_from: Literal["source", "concept"] = Field(
         "source", description="of OMOP tables: the codes as recorded, or their concepts"
@@ -194,7 +209,7 @@ class DatasetForm(Request):
 class EvaluateRequest(Request):
     """Measure a finished cohort, again or against other real records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "cohort_id": "job_0123456789abcdef0123456789abcdef",
             "dataset_id": "ds_0123456789abcdef0123456789abcdef",
@@ -213,6 +228,6 @@ class EvaluateRequest(Request):
 class ReleaseRequest(Request):
     """Why a withheld cohort may leave after all."""
 
-    model_config = _examples({"reason": "for internal tests on this machine only"})
+    model_config = with_examples({"reason": "for internal tests on this machine only"})
 
     reason: Annotated[PlainText, Field(min_length=3, max_length=500, description="kept in the audit trail")]

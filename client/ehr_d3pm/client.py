@@ -16,6 +16,7 @@ from ehr_d3pm.requests import (
     AuditFilters,
     Codes,
     CohortOptions,
+    Filters,
     TrainOptions,
     UploadOptions,
     as_list,
@@ -36,6 +37,11 @@ class Client:
     def __init__(self, url: str | None = None, api_key: str | None = None, timeout: float = 60) -> None:
         self.url = (url or os.environ.get("EHR_D3PM_URL") or DEFAULT_URL).rstrip("/")
         self._http = Transport(self.url, api_key or os.environ.get("EHR_D3PM_KEY"), timeout)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a reader of an `address` must send."""
+        return dict(self._http.headers)
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +64,12 @@ class Client:
             data = {name: _field(value) for name, value in given(form).items()}
             # a large file is fsynced and checked after its last byte: the answer may take a while
             return self._http.submit("/datasets", None, key, files=parts, data=data, timeout=600, tries=1)
+
+    def import_model(self, path: str | Path, *, name: str | None = None, manifest_hash: str | None = None) -> Json:
+        """Bring in a bundle of another instance; the model. Give the `manifest_hash` that it shows, to be sure."""
+        with Path(path).open("rb") as file:
+            parts, data = [("file", (Path(path).name, file))], given({"name": name, "manifest_hash": manifest_hash})
+            return self._http.post("/models/import", None, files=parts, data=data, timeout=600)
 
     def train(self, dataset_id: str, *, key: str | None = None, **options: Unpack[TrainOptions]) -> Json:
         """Train a model."""
@@ -102,12 +114,14 @@ class Client:
     def job(self, job_id: str) -> Json:
         return self._http.get(f"/jobs/{job_id}")
 
-    def jobs(self, kind: str | None = None, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
+    def jobs(
+        self, kind: str | None = None, state: str | None = None, limit: int | None = None, **wanted: Unpack[Filters]
+    ) -> Iterator[Json]:
         """Jobs, newest first; all of them unless there is a limit."""
-        return self._http.pages("/jobs", {"kind": kind, "state": state}, limit)
+        return self._http.pages("/jobs", {"kind": kind, "state": state, **wanted}, limit)
 
-    def datasets(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/datasets", {}, limit)
+    def datasets(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/datasets", dict(wanted), limit)
 
     def dataset(self, dataset_id: str) -> Json:
         return self._http.get(f"/datasets/{dataset_id}")
@@ -122,14 +136,14 @@ class Client:
         """The labs of a dataset that became deciles, with their cut points."""
         return list(self._http.send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json())
 
-    def models(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/models", {}, limit)
+    def models(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/models", dict(wanted), limit)
 
     def model(self, model_id: str) -> Json:
         return self._http.get(f"/models/{model_id}")
 
-    def cohorts(self, limit: int | None = None) -> Iterator[Json]:
-        return self._http.pages("/cohorts", {}, limit)
+    def cohorts(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/cohorts", dict(wanted), limit)
 
     def cohort(self, job_id: str) -> Json:
         return self._http.get(f"/cohorts/{job_id}")
@@ -155,6 +169,39 @@ class Client:
         """What was done and refused, newest first; needs the scope `admin`."""
         return self._http.pages("/audit", dict(wanted), limit)
 
+    # --- webhooks ---
+
+    def webhooks(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
+        return self._http.pages("/webhooks", dict(wanted), limit)
+
+    def webhook(self, webhook_id: str) -> Json:
+        return self._http.get(f"/webhooks/{webhook_id}")
+
+    def add_webhook(self, url: str, *, name: str | None = None, kinds: Sequence[str] | None = None) -> Json:
+        """Have an address told how jobs end; the answer has the secret that signs what is sent, once."""
+        return self._http.post("/webhooks", given({"url": url, "name": name, "kinds": kinds}))
+
+    def rotate_webhook(self, webhook_id: str) -> Json:
+        """A new secret; the one before signs too for a day."""
+        return self._http.post(f"/webhooks/{webhook_id}/rotate", None)
+
+    def enable_webhook(self, webhook_id: str) -> Json:
+        return self._http.post(f"/webhooks/{webhook_id}/enable", None)
+
+    def test_webhook(self, webhook_id: str) -> Json:
+        """Send it a message now."""
+        return self._http.post(f"/webhooks/{webhook_id}/test", None)
+
+    def deliveries(self, webhook_id: str, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
+        """What was sent to a webhook, newest first."""
+        return self._http.pages(f"/webhooks/{webhook_id}/deliveries", {"state": state}, limit)
+
+    def replay(self, webhook_id: str, delivery_id: str) -> Json:
+        """Send a message again, under its id."""
+        return self._http.post(f"/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", None)
+
+    # --- the service ---
+
     def openapi(self) -> Json:
         """The OpenAPI document, which says what the service accepts."""
         return self._http.get("/openapi.json")
@@ -163,8 +210,20 @@ class Client:
         return self._http.get("/readyz", tries=1)
 
     def delete(self, kind: str, thing_id: str) -> None:
-        """Delete one of `datasets`, `models` or `cohorts`."""
+        """Delete one of `datasets`, `models`, `cohorts` or `webhooks`."""
         self._http.send("DELETE", f"/{kind}/{thing_id}")
+
+    def dependants(self, dataset_id: str) -> Json:
+        """What was made from a dataset, by id, and the jobs that work on it."""
+        return self._http.get(f"/datasets/{dataset_id}/dependants")
+
+    def erase(self, dataset_id: str) -> Json:
+        """Delete a dataset and everything made from it; the answer says what was removed and what remains."""
+        return dict(self._http.send("DELETE", f"/datasets/{dataset_id}", params={"cascade": "true"}).json())
+
+    def erasure(self, dataset_id: str) -> Json:
+        """The report of an erasure, as `erase` gave it, and whether all files are gone by now."""
+        return self._http.get(f"/datasets/{dataset_id}/erasure")
 
     # --- following and downloading ---
 
@@ -215,6 +274,11 @@ class Client:
                 if error.type != "not-evaluated":
                     raise
             time.sleep(LONGEST_LOOK_SECONDS)
+
+    def address(self, job_id: str, format: str = "parquet") -> str:
+        """Where a cohort's records can be read without downloading them first:
+        `pandas.read_parquet(client.address(cohort), storage_options=client.headers)`."""
+        return f"{self.url}/cohorts/{job_id}/records.{format}"
 
     def download_part(self, job_id: str, number: int, path: str | Path) -> int:
         """Save one finished part of a cohort as Parquet; returns the bytes."""

@@ -50,6 +50,19 @@ class CohortOptions(TypedDict, total=False):
     steps: int | None
     seed: int | None
     evaluate: bool | None
+    history: Json | None  # of models of histories: {"ever": [...], "before": [{"first": ..., "then": ...}], ...}
+    origin: str | None  # of histories: the day of all first visits
+
+
+class Filters(TypedDict, total=False):
+    """The query of a list; each list has some of these, and refuses the others."""
+
+    id: str | None  # how it begins
+    name: str | None  # what it contains
+    sort: str | None  # such as `name` or `-created_at`
+    model_id: str | None
+    dataset_id: str | None
+    generator: str | None
 
 
 class AuditFilters(TypedDict, total=False):

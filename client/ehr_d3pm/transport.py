@@ -21,8 +21,8 @@ class Transport:
 
     def __init__(self, url: str, api_key: str | None, timeout: float) -> None:
         self.url = url
-        headers = {} if api_key is None or api_key == "" else {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        self.headers = {} if api_key is None or api_key == "" else {"Authorization": f"Bearer {api_key}"}
+        self._http = httpx.Client(base_url=url, headers=self.headers, timeout=timeout)
 
     def close(self) -> None:
         self._http.close()

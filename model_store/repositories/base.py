@@ -3,18 +3,20 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from ehr.errors import NotFoundError, RequestError
+from model_store.columns import Base
 from model_store.ids import checked_id
-from model_store.tables import Base
 
 Row = TypeVar("Row", bound=Base)
+PLAIN = re.compile(r"[^\0\ud800-\udfff]*\Z")  # what a database takes for text
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,16 @@ class Page(Generic[Row]):
 
     rows: list[Row]
     next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of a list, and in which order: newest first, and all of them, unless it says otherwise."""
+
+    id_begins: str | None = None
+    named: str | None = None  # what the name contains, in capitals or not
+    column: Literal["created_at", "name"] = "created_at"
+    descending: bool = True
 
 
 class Repository:
@@ -55,31 +67,45 @@ class OwnedRepository(Repository, Generic[Row]):
         return row
 
     def page(
-        self, owner: str, cursor: str | None = None, limit: int = 50, **only: str | Sequence[str] | None
+        self,
+        owner: str,
+        cursor: str | None = None,
+        limit: int = 50,
+        wanted: Selection | None = None,
+        **only: str | Sequence[str] | None,
     ) -> Page[Row]:
-        """`limit` rows after `cursor`, newest first, that have the values in `only`, or one of several (None: any). A
-        page costs the same however far down it is."""
+        """`limit` rows after `cursor`, in the order that is wanted, that have the values in `only`, or one of several
+        (None: any). A page costs the same however far down it is."""
+        wanted, row_id = wanted or Selection(), getattr(self.table, self.id_column)
         query = select(self.table).filter_by(owner=owner)
         for name, value in only.items():
             if value is not None:
                 query = query.where(getattr(self.table, name).in_([value] if isinstance(value, str) else value))
-        created_at, row_id = self.table.created_at, getattr(self.table, self.id_column)
+        if wanted.id_begins is not None:
+            query = query.where(row_id.startswith(wanted.id_begins, autoescape=True))
+        if wanted.named is not None:
+            query = query.where(self.table.name.icontains(wanted.named, autoescape=True))
+        first = getattr(self.table, wanted.column)
         if cursor is not None:
-            query = query.where(tuple_(created_at, row_id) < _decode(cursor))
-        rows = list(self.session.scalars(query.order_by(created_at.desc(), row_id.desc()).limit(limit + 1)))
+            place, after = tuple_(first, row_id), _decode(cursor, str if wanted.column == "name" else float)
+            query = query.where(place < after if wanted.descending else place > after)
+        order = [each.desc() if wanted.descending else each.asc() for each in (first, row_id)]
+        rows = list(self.session.scalars(query.order_by(*order).limit(limit + 1)))
         if len(rows) <= limit:
             return Page(rows, None)
         last = rows[limit - 1]
-        return Page(rows[:limit], _encode(last.created_at, getattr(last, self.id_column)))
+        return Page(rows[:limit], _encode(getattr(last, wanted.column), getattr(last, self.id_column)))
 
 
-def _encode(created_at: float, row_id: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([created_at, row_id]).encode()).decode()
+def _encode(first: float | str, row_id: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([first, row_id]).encode()).decode()
 
 
-def _decode(cursor: str) -> tuple[Any, ...]:
+def _decode(cursor: str, kind: type[float] | type[str]) -> tuple[Any, ...]:
     try:
-        created_at, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return float(created_at), checked_id(str(row_id))  # any other text might be one the database cannot take
+        first, row_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        if not isinstance(first, kind) or (isinstance(first, str) and not PLAIN.match(first)):
+            raise ValueError("of a list in another order, or made up")
+        return first, checked_id(str(row_id))  # any other text might be one the database cannot take
     except (ValueError, TypeError, OverflowError, RecursionError, NotFoundError, binascii.Error, UnicodeError):
         raise RequestError("the cursor is not one this service gave out") from None

@@ -11,6 +11,7 @@ from model_store.ids import JOB, new_id
 from model_store.layout import can_be_retried
 from model_store.repositories.base import OwnedRepository
 from model_store.repositories.discards import DiscardRepository
+from model_store.repositories.webhooks import DeliveryRepository
 from model_store.tables import Job, JobEvent, Outbox
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -28,9 +29,11 @@ class JobRepository(OwnedRepository[Job]):
         payload: Mapping[str, Any],
         max_attempts: int,
         job_id: str | None = None,
+        priority: int = 0,
     ) -> Job:
         """A queued job and its outbox row. After the commit, wake a sweeper: it sends the message."""
         values = {"owner": owner, "kind": kind, "payload": dict(payload), "max_attempts": max_attempts}
+        values["priority"] = priority
         job = Job(id=job_id or new_id(JOB), **values)
         self.add(job)
         self.session.execute(insert(Outbox).values(job_id=job.id, task=task, queue=queue))
@@ -81,6 +84,8 @@ class JobRepository(OwnedRepository[Job]):
     def record_state(self, job_id: str, state: str, **more: Any) -> None:
         """Write a state event. The job's row was changed before in this transaction, so its events are in order."""
         self.session.execute(insert(JobEvent).values(job_id=job_id, kind="state", data={"state": state, **more}))
+        if state in TERMINAL_STATES:
+            DeliveryRepository(self.session).add_end_of_job(job_id, state)
 
     def _changed(self, job_id: str, states: list[str], **values: Any) -> bool:
         """Whether the job was in one of the states and has the values now."""

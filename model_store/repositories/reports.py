@@ -6,7 +6,7 @@ from ehr.errors import NotFoundError
 from ehr.shareable import CohortDescription
 from model_store.ids import JOB, checked_id
 from model_store.repositories.base import OwnedRepository
-from model_store.tables import ReportRow
+from model_store.tables import Cohort, Job, ReportRow
 
 CUSTODIAN, SHAREABLE = "custodian", "shareable"
 
@@ -25,6 +25,16 @@ class ReportRepository(OwnedRepository[ReportRow]):
         if report is None:
             raise NotFoundError("there is no report for this job")
         return report
+
+    def last_seconds(self, owner: str, model_id: str) -> float | None:
+        """What the newest evaluation of a cohort of the model took; None if there is none."""
+        query = (
+            select(Job.finished_at - Job.started_at)
+            .join(ReportRow, ReportRow.job_id == Job.id)
+            .join(Cohort, Cohort.job_id == ReportRow.cohort_job_id)
+            .where(Cohort.owner == owner, Cohort.model_id == model_id, ReportRow.reader == CUSTODIAN)
+        )
+        return self.session.scalar(query.order_by(Job.finished_at.desc()).limit(1))
 
     def add_description(self, owner: str, cohort_id: str, description: CohortDescription) -> None:
         """What a cohort is by itself. Its job may have been tried more than once: the last words count."""

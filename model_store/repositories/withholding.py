@@ -22,7 +22,7 @@ from ehr.errors import ConflictError, UnevaluatedError, WithheldError
 from ehr.shareable import ModelReport
 from model_store.repositories.base import Repository
 from model_store.repositories.cohorts import CohortRepository
-from model_store.tables import Cohort, CohortRequest, Job, Model, Release, ReportRow
+from model_store.tables import Cohort, CohortRequest, Dataset, Job, Model, Release, ReportRow
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,9 @@ class WithholdingRepository(Repository):
         job = self.session.get(Job, evaluation)
         if job is not None and job.state in ("queued", "running"):
             raise UnevaluatedError("The cohort is still being evaluated", evaluation)
+        if self.session.get(Dataset, cohort.dataset_id) is None:
+            why = "Its evaluation gave no report, and the data that its model learned from was deleted."
+            raise WithheldError("The cohort is withheld.", cohort.job_id, "data", why)
         raise WithheldError("The cohort is withheld.", cohort.job_id, "evaluation", "Its evaluation gave no report.")
 
     def _check_model(self, cohort: Cohort) -> None:

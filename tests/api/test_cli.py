@@ -14,9 +14,13 @@ from unittest.mock import patch
 from typer.testing import CliRunner, Result
 
 from ehr.formats import WRITERS
+from ehr.reports import Verdict
 from ehr_d3pm import Client, ClientError
 from ehr_d3pm.cli import cli
+from ehr_d3pm.cli.ids import short
 from ehr_d3pm.cli.models import parsed_settings
+from model_store.repositories import LeaseRepository
+from model_store.tables import Job
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_jobs import claim, end
 from tests.reporting import small_report
@@ -108,8 +112,77 @@ def test_lists_fit_into_80_columns(sqlite_caller: Caller) -> None:
     made["jobs"] = caller.job()
     for kind, thing in made.items():
         lines = in_process(caller, *([kind] if kind == "jobs" else [kind, "list"])).splitlines()
-        assert any(line.startswith(f"{thing} ") for line in lines) and max(map(len, lines)) <= 80, lines
+        assert any(line.startswith(f"{short(thing)} ") for line in lines) and max(map(len, lines)) <= 80, lines
         assert len(lines) <= 3, lines  # no row is broken
+
+
+def test_a_job_is_one_line_with_what_it_is_about(open_front: Front, sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    made = caller.job("generate", n=1000, model_id=caller.model())
+    trained = caller.job(
+        "train", name="cardiology with a name that is too long for any line", model_id="mdl_" + "0" * 32
+    )
+    failed = caller.job("ingest", name="t", dataset_id="ds_" + "0" * 32, files=[])
+    with open_front.services.database.session_scope() as session:
+        LeaseRepository(session).fail(claim(open_front, failed), "bad-data", "there is no column with codes")
+        session.get_one(Job, made).created_at -= 7300
+    lines = {line.split()[0]: line for line in in_process(caller, "jobs", "--limit", "9").splitlines()}
+    assert lines[short(made)].split()[1:] == ["generate", "queued", "2", "h", "1,000", "of", "model"]
+    assert len(lines[short(trained)]) == 80 and lines[short(trained)].endswith("\u2026")
+    assert lines[short(failed)].endswith("t: bad-data: there is no column wit\u2026")
+
+
+def test_the_beginning_of_an_id_will_do(sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    dataset = caller.dataset()
+    job, model = caller.job("train", name="x", model_id="mdl_" + "0" * 32), caller.model(dataset_id=dataset)
+    assert json.loads(in_process(caller, "job", short(job), "--json"))["id"] == job
+    assert json.loads(in_process(caller, "models", "show", model[:20], "--json"))["id"] == model
+    assert json.loads(in_process(caller, "datasets", "show", short(dataset), "--json"))["id"] == dataset
+    assert in_process(caller, "codes", short(model), "cystic").splitlines()[1].startswith("ICD10CM:E84")
+    caller.model()
+    ambiguous = as_caller(caller, "models", "show", "mdl_")
+    assert ambiguous.exit_code == 2 and "write more of it" in ambiguous.stderr
+    assert as_caller(caller, "job", "job_" + "f" * 31).exit_code == 4  # there is none
+
+
+def test_watching_ends_with_the_last_job(open_front: Front, sqlite_caller: Caller) -> None:
+    job = sqlite_caller.job("train", name="mine", model_id="mdl_" + "0" * 32)
+    end(open_front, claim(open_front, job))
+    assert "mine" in in_process(sqlite_caller, "jobs", "--watch")
+
+
+def test_exit_codes_for_ci(sqlite_caller: Caller) -> None:
+    caller = sqlite_caller
+    cohort = caller.cohort([[[0, 2]]])
+    for level, fails in {"good": set(), "caution": {"caution"}, "fail": {"caution", "fail"}}.items():
+        verdict = Verdict(level=level, reason="Because.", advice="")  # type: ignore[arg-type]
+        caller.report(small_report().model_copy(update={"verdict": verdict}).model_dump(mode="json"), cohort)
+        for doubt in ("caution", "fail"):
+            done = as_caller(caller, "report", cohort, "--fail-on", doubt, "--json")
+            assert done.exit_code == (6 if doubt in fails else 0), (level, doubt)
+            assert json.loads(done.stdout)["verdict"]["level"] == level
+    model = caller.model(drawn=[[0, *([1] if i % 2 else [])] for i in range(400)])
+    wanted = {"ICD10CM:E11": 0, "ICD10CM:E84": 6, "ICD10CM:E99": 6}  # half have it, nobody has it, nobody can
+    for code, exit_code in wanted.items():
+        assert as_caller(caller, "estimate", model, "--all-of", code, "--fail-on", "unseen").exit_code == exit_code
+    some = ("--target", "ICD10CM:E84=0.5", "--fail-on")
+    assert [as_caller(caller, "estimate", model, *some, doubt).exit_code for doubt in ("unseen", "withheld")] == [6, 6]
+    assert as_caller(caller, "estimate", model, "--fail-on", "withheld").exit_code == 0
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_job(sqlite_caller: Caller) -> None:
+    job = sqlite_caller.job("train", name="x", model_id="mdl_" + "0" * 32)
+    with patch.object(Client, "wait", side_effect=KeyboardInterrupt):
+        done = as_caller(sqlite_caller, "job", job, "--wait")
+    assert done.exit_code == 130 and f"ehr-d3pm cancel {short(job)}" in done.stderr and "goes on" in done.stderr
+    assert sqlite_caller.http.get(f"/jobs/{job}").json()["state"] == "queued"
+
+
+def test_versions_and_completion() -> None:
+    assert "ehr-d3pm-client 0" in CliRunner().invoke(cli, ["--version"]).stdout
+    words = {"_EHR_D3PM_COMPLETE": "complete_bash", "COMP_WORDS": "ehr-d3pm est", "COMP_CWORD": "1"}
+    assert CliRunner().invoke(cli, [], env=words, prog_name="ehr-d3pm").stdout.split() == ["estimate"]
 
 
 def test_show_and_delete(sqlite_caller: Caller) -> None:
@@ -176,6 +249,9 @@ def test_what_the_service_offers(sqlite_caller: Caller) -> None:
 
 def test_keys(tmp_path: Path) -> None:
     environment = {"DATA_DIR": str(tmp_path)}
+    nowhere = run("keys", "list", **environment)
+    assert nowhere.returncode == 2 and "--data-dir" in nowhere.stderr and list(tmp_path.iterdir()) == []
+    assert run("migrate", "--data-dir", str(tmp_path)).returncode == 0
     made = json.loads(run("keys", "create", "--owner", "ann", "--scopes", "read,data", "--json", **environment).stdout)
     assert made["key"].startswith("ehr_") and made["scopes"] == ["data", "read"]
     listed = run("keys", "list", "--json", **environment).stdout
@@ -214,7 +290,8 @@ def test_serve_starts_everything_and_leaves_nothing() -> None:
                 process.send_signal(number)
                 told, _ = process.communicate(timeout=30)
             assert process.returncode == (0 if number == signal.SIGINT else -signal.SIGKILL)
-            assert "open to everyone on this machine" in told or number == signal.SIGKILL
+            closing = f"  ehr-d3pm keys create --owner me --role custodian --data-dir {folder}/data"
+            assert number == signal.SIGKILL or closing in told.splitlines()
             wait_until(lambda: not [pid for pid in family if is_alive(pid)], "the end of all processes")  # noqa: B023
         assert before == 1
 

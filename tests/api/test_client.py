@@ -54,6 +54,17 @@ COMMAND_OF = {
     "POST /jobs/{job_id}/cancel": "cancel",
     "POST /jobs/{job_id}/retry": "retry",
     "GET /audit": "audit",
+    "GET /cohorts/{job_id}/records.{format}": "download",
+    "POST /models/import": "models import",
+    "POST /webhooks": "webhooks add",
+    "GET /webhooks": "webhooks list",
+    "GET /webhooks/{webhook_id}": "webhooks show",
+    "DELETE /webhooks/{webhook_id}": "webhooks delete",
+    "POST /webhooks/{webhook_id}/rotate": "webhooks rotate",
+    "POST /webhooks/{webhook_id}/enable": "webhooks enable",
+    "POST /webhooks/{webhook_id}/test": "webhooks test",
+    "GET /webhooks/{webhook_id}/deliveries": "webhooks deliveries",
+    "POST /webhooks/{webhook_id}/deliveries/{delivery_id}/replay": "webhooks replay",
 }
 FOR_MACHINES = {"GET /healthz", "GET /readyz", "GET /metrics", "GET /reports/schema.json"}
 # what a body calls it -> what the command calls it

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.comparison import DATA_GONE, FEW_PATIENTS, FEW_WITH_CONDITION, NOT_EVALUATED, SMALL_COHORT
 from ehr.audits import ModelAudit
 from ehr.reports import Level, Verdict
 from model_store.repositories import CohortRepository
@@ -13,6 +14,7 @@ from tests.api.test_problems import assert_problem
 from tests.reporting import small_report
 
 E10, E11, E84, D250, D251, D401 = CODES
+NOTICES = {FEW_PATIENTS, FEW_WITH_CONDITION, SMALL_COHORT}
 WHY = "Whoever has the code can be told from the cohort."
 COPIES = Verdict(level="fail", reason="The cohort contains copies of training records.", advice="")
 
@@ -197,3 +199,66 @@ def test_parts_of_what_is_withheld_do_not_leave_before_it_is_whole(caller: Calle
             CohortRepository(session).ensure_parts(job_id, 100, 100)
     assert_problem(caller.http.get(f"/cohorts/{waiting}/parts/0"), 409, "withheld")
     assert_problem(caller.http.get(f"/cohorts/{leaving}/parts/0"), 404, "not-found")  # not made yet
+
+
+def test_a_cohort_of_a_model_whose_data_is_gone_is_judged_by_its_model(caller: Caller) -> None:
+    """Nobody waits for an evaluation that must fail, and whoever asks is told before."""
+    dataset = caller.dataset(n=1000)
+    judged, unjudged = (model(caller, dataset_id=dataset, audit=each) for each in (audit("good"), None))
+    request = asking(judged, evaluate=True)
+    job = caller.http.post("/generate", json=request).json()
+    assert "against_real" not in job["request"] and job["warnings"] == []
+    assert caller.http.delete(f"/datasets/{dataset}").status_code == 204
+    job = caller.http.post("/generate", json=request).json()
+    assert job["request"]["against_real"] is False and job["warnings"] == [DATA_GONE]
+    assert DATA_GONE in caller.http.post("/generate/estimate", json=request).json()["warnings"]
+    assert download(caller, caller.made(request)).status_code == 200
+    held = download(caller, caller.made(asking(unjudged, evaluate=True)))
+    assert "Nobody has judged" in str(assert_problem(held, 409, "withheld")["detail"])
+
+
+def test_an_evaluation_that_cannot_be_had_any_more_is_not_recommended(caller: Caller) -> None:
+    """The data was deleted while the cohort was made."""
+    cohort = caller.cohort([[[0, 1]]])
+    with caller.front.services.database.session_scope() as session:
+        session.get_one(Job, cohort).result = {"evaluate_job_id": "job_" + "0" * 32}
+    told = str(assert_problem(download(caller, cohort), 409, "withheld")["detail"])
+    assert "was deleted" in told and "release" in told and "again" not in told
+    told = str(assert_problem(caller.http.post("/reports", json={"cohort_id": cohort}), 409, "conflict")["detail"])
+    assert "name other real records in dataset_id" in told
+
+
+def test_a_cohort_that_no_report_will_judge_comes_with_a_word(caller: Caller) -> None:
+    assert caller.http.post("/generate", json=asking(model(caller))).json()["warnings"] == [NOT_EVALUATED]
+
+
+def test_a_relaxation_is_offered_only_where_it_helps(caller: Caller) -> None:
+    """Not for what can be had as it is, nor of a model whose every cohort is withheld."""
+    offered = {}
+    for name, known in {"none": None, "safe": audit("good", "good"), "failed": audit("fail", "caution")}.items():
+        rare = asking(model(caller, audit=known), **FEW[0])
+        offered[name] = caller.http.post("/generate/estimate", json=rare).json()["relaxation"] is not None
+    assert offered == {"none": True, "safe": False, "failed": False}
+
+
+def test_whoever_holds_the_data_is_told_when_a_report_could_not_judge(caller: Caller) -> None:
+    """And nobody else: how many patients there are is not for them."""
+    few, enough = (model(caller, dataset_id=caller.dataset(n=n)) for n in (400, 1000))
+    analyst = caller.front.as_owner(caller.owner, "generate", "read")
+    told = {}
+    for name, body in {
+        "few": asking(few, evaluate=True),
+        "enough": asking(enough, evaluate=True),
+        "small": asking(enough, n=49, evaluate=True),
+        "rare": asking(enough, evaluate=True, conditions={"all_of": [E84]}),
+    }.items():
+        job = caller.http.post("/generate", json=body).json()
+        told[name] = job["warnings"]
+        seen = analyst.http.get(f"/jobs/{job['id']}").json()["warnings"]
+        assert {FEW_PATIENTS, FEW_WITH_CONDITION}.isdisjoint(seen)  # nor by looking at a custodian's job
+        estimated = caller.http.post("/generate/estimate", json=body).json()
+        assert [each for each in told[name] if each not in estimated["warnings"]] == []
+        assert NOTICES.isdisjoint(analyst.http.post("/generate", json=body).json()["warnings"])
+        assert analyst.http.post("/generate/estimate", json=body).json()["report_seconds"] is None
+    found = {name: [each for each in words if each in NOTICES] for name, words in told.items()}
+    assert found == {"few": [FEW_PATIENTS], "enough": [], "small": [SMALL_COHORT], "rare": [FEW_WITH_CONDITION]}

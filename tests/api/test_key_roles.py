@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from app.commands.keys import Role
 from app.commands.keys import cli as keys
 from ehr_d3pm.cli import cli
+from model_store import migrate
 from model_store.database import Database
 from model_store.repositories import AuditRepository
 from model_store.repositories.access import ROLES
@@ -33,6 +34,8 @@ def as_caller(caller: Caller, *words: str) -> str:
 
 def test_whoever_asks_for_nothing_gets_the_least(tmp_path: Path) -> None:
     assert set(Role) == set(ROLES)
+    assert with_keys(tmp_path, "list")[0] == 2 and list(tmp_path.iterdir()) == []  # no database is made by mistake
+    migrate.upgrade(f"sqlite:///{tmp_path / 'ehr-d3pm.sqlite'}")
     assert "Scopes: generate, read." in with_keys(tmp_path, "create", "--owner", "ann")[1]
     for role, scopes in ROLES.items():
         code, shown = with_keys(tmp_path, "create", "--owner", "ann", "--role", role, "--json")

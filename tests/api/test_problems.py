@@ -65,6 +65,14 @@ def test_validation_names_the_field_and_what_is_allowed(caller: Caller) -> None:
     assert "body.sedd" in fields
 
 
+def test_json_that_breaks_off_is_malformed_and_not_invalid(caller: Caller) -> None:
+    answer = caller.http.post("/train", content=b'{"seed": 1,', headers={"content-type": "application/json"})
+    found = assert_problem(answer, 400, "malformed")
+    assert "not JSON" in str(found["detail"]) and "character 11" in str(found["detail"])
+    form = {"files": {"file": b"x"}, "data": {"groups": "[{"}}  # JSON in a field is a field that is wrong
+    assert_problem(caller.http.post("/datasets", **form), 422, "invalid-request")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[1", b"\xff\xfe", b'{"a":' * 20_000])
 def test_bodies_that_are_no_json(caller: Caller, body: bytes) -> None:
     answer = caller.http.post("/train", content=body, headers={"content-type": "application/json"})

@@ -265,7 +265,10 @@ def test_small_cells_do_not_leave() -> None:
     records = Records(indptr, np.array([c for s in sets for c in s], dtype=np.int32), 3)
     summary = summarise(records, VOCABULARY, split_of(positions(np.arange(n), n), 0.1, 0.1), n)
     assert summary["splits"] is None  # 5 test records: all three counts stay away, or the sum would give it away
-    assert summary["codes_per_record"] == 20 / 50  # of the one code that is shown
+    # the shown 20, and the middle of what the others may be: (50 - 5.5) and 5.5
+    assert summary["codes_per_record"] == (20 + 44.5 + 5.5) / 50
+    rarer = summarise(records, VOCABULARY, np.zeros(n), n)
+    assert rarer["codes_per_record"] == summary["codes_per_record"]
     assert summary["records"] == 50
     assert summarise(records, VOCABULARY, np.zeros(n), 9)["patients"] is None
 

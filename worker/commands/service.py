@@ -1,6 +1,7 @@
 """Run everything on this machine, or a worker alone."""
 
 import os
+import shlex
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -18,16 +19,19 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
     """Run everything on this machine: the API, a worker, the database and the broker, until Ctrl-C."""
     from model_store import migrate
     from runtime.binding import check_binding
+    from runtime.private_files import keep_private
     from worker import embedded
 
     settings = settings_with(data_dir=data_dir, host=host, port=port)
+    keep_private(settings.resolved_data_dir)
     migrate.upgrade(settings.resolved_database_url)
     is_closed = check_binding(settings)
     _check_port(settings)
     say(f"http://{settings.host}:{settings.port} (docs at /docs, Ctrl-C ends it)")
     say(f"data in {settings.resolved_data_dir}")
     if not is_closed:
-        say("No API key is configured: open to everyone on this machine. 'ehr-d3pm keys create' closes it.")
+        say("No API key is configured: open to everyone on this machine. This closes it:")
+        say(f"  {key_command(settings)}")
     embedded.serve(settings, api_command(settings, log_level))
 
 
@@ -35,6 +39,12 @@ def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_le
 def worker() -> None:
     """Run a worker alone, on the queues of WORKER_QUEUES."""
     os.execv(sys.executable, [sys.executable, "-m", "worker"])
+
+
+def key_command(settings: "Settings") -> str:
+    """What to type for a first key of this service, wherever it is typed."""
+    where = "" if settings.database_url else f" --data-dir {shlex.quote(str(settings.resolved_data_dir))}"
+    return f"ehr-d3pm keys create --owner me --role custodian{where}"
 
 
 def _check_port(settings: "Settings") -> None:

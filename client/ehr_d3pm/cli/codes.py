@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
+from ehr_d3pm.cli.ids import id_argument
 from ehr_d3pm.cli.output import AsJson, Limit, client_of, errors, print_json, print_table
 
 
 def codes(
     context: typer.Context,
-    thing: Annotated[str, typer.Argument(metavar="ID", help="id of a dataset or a model")],
+    thing: Annotated[str, id_argument("id of a dataset or a model, or its beginning", metavar="ID")],
     text: Annotated[list[str] | None, typer.Argument(help="words of what it means, or how the code begins")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,

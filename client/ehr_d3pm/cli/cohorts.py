@@ -1,5 +1,6 @@
 """Cohorts: estimate, generate, download, release, and what became of them."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,12 +8,34 @@ import typer
 
 from ehr_d3pm.cli.collections import cell, collection
 from ehr_d3pm.cli.conditions import Asked, takes_conditions
+from ehr_d3pm.cli.ids import id_argument, short
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say, warn
+from ehr_d3pm.cli.output import (
+    AsJson,
+    Exit,
+    Wait,
+    client_of,
+    errors_as_exit_codes,
+    fail,
+    print_json,
+    print_table,
+    say,
+    warn,
+)
 from ehr_d3pm.client import Client
 
-ModelId = Annotated[str, typer.Argument(help="id of a model")]
-CohortId = Annotated[str, typer.Argument(help="id of a cohort, which is that of its generate job")]
+FAIL_ON = "end with exit code 6 if no record of the model's own is like it (unseen), or if it would wait (withheld)"
+
+
+class Doubt(StrEnum):
+    """What makes an estimate a failure, for scripts."""
+
+    UNSEEN = "unseen"
+    WITHHELD = "withheld"
+
+
+ModelId = Annotated[str, id_argument("id of a model, or its beginning")]
+CohortId = Annotated[str, id_argument("id of a cohort (that of its generate job), or its beginning")]
 
 
 def _condition(cohort: dict[str, Any]) -> str:
@@ -30,7 +53,7 @@ cli = collection(
     Client.cohorts,
     Client.cohort,
     {
-        "cohort": lambda cohort: cohort["job_id"],
+        "cohort": lambda cohort: short(cohort["job_id"]),
         "records": lambda cohort: cohort["n_records"],
         "condition": _condition,
     },
@@ -75,7 +98,14 @@ def generate(
 
 
 @takes_conditions
-def estimate(context: typer.Context, model: ModelId, *, asked: Asked, as_json: AsJson = False) -> None:
+def estimate(
+    context: typer.Context,
+    model: ModelId,
+    *,
+    asked: Asked,
+    fail_on: Annotated[Doubt | None, typer.Option(help=FAIL_ON)] = None,
+    as_json: AsJson = False,
+) -> None:
     """Estimate what a cohort would take. If its condition cannot be met, show the nearest that can."""
     options = asked.options()
     with client_of(context) as client:
@@ -84,11 +114,30 @@ def estimate(context: typer.Context, model: ModelId, *, asked: Asked, as_json: A
         print_json(estimated)
     else:
         show_estimate(estimated)
+    if fail_on is not None and (why := _doubt(estimated, fail_on)) is not None:
+        fail(why, Exit.NOT_GOOD_ENOUGH)
+
+
+def _doubt(estimated: dict[str, Any], doubt: Doubt) -> str | None:
+    """Why a request is what it must not be."""
+    if not estimated["feasible"]:
+        return "it cannot be generated"
+    if doubt == Doubt.WITHHELD:
+        return None if estimated["withheld"] is None else "the cohort would be withheld"
+    parts = [estimated["support"], *(side for t in estimated["targets"] for side in _asked_sides(t))]
+    if any(part["matching"] is None for part in parts):
+        return "whether the model has seen anything like it is not known"
+    return "none of the model's own records satisfies it" if any(part["matching"] == 0 for part in parts) else None
+
+
+def _asked_sides(target: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a cohort that a target asks for."""
+    return [*([target["meeting"]] if target["share"] > 0 else []), *([target["others"]] if target["share"] < 1 else [])]
 
 
 def download(
     context: typer.Context,
-    thing: Annotated[str, typer.Argument(metavar="ID", help="id of a cohort (for its records) or of a model (bundle)")],
+    thing: Annotated[str, id_argument("id of a cohort (for its records) or of a model (bundle)", metavar="ID")],
     to: Annotated[Path | None, typer.Option("--to", "-o", help="file to write")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists them")] = "long.csv",
     part: Annotated[int | None, typer.Option(help="only this finished part, as Parquet")] = None,
@@ -106,7 +155,10 @@ def download(
         else:
             target = to or Path(f"{thing}.{format.rsplit('.', 1)[-1]}")
             size = client.download(thing, target, format, names=names)
-            left_out = client.cohort(thing)["leaves_out"].get(format)
+            cohort = client.cohort(thing)
+            left_out = cohort["leaves_out"].get(format)
+            if cohort["manifest"].get("request", {}).get("evaluate") is False:
+                warn("no report has judged this cohort: it was asked for with --no-evaluate")
     say(f"{target} ({size:,} bytes)")
     if left_out is not None:
         say(f"left out: {left_out}")
@@ -143,6 +195,7 @@ def show_estimate(estimated: dict[str, Any]) -> None:
         ["network calls per record", "not known" if steps is None else str(steps)],
         ["parts, workers", f"{estimated['parts']}, {'not known' if workers is None else workers}"],
         ["time", "not known" if seconds is None else f"about {seconds:.3g} s"],
+        ["time of its report", _report_seconds(estimated.get("report_seconds"))],
         ["memory per worker", "not known" if memory is None else f"about {memory:.2g} GiB"],
     ]
     print_table(["estimate", ""], rows)
@@ -151,6 +204,10 @@ def show_estimate(estimated: dict[str, Any]) -> None:
     if estimated["relaxation"] is not None:
         changes = _changes(estimated["relaxation"])
         say(f"nearest that can be had: {changes} ({_share(estimated['relaxation']['support'])})")
+
+
+def _report_seconds(seconds: float | None) -> str:
+    return "not known" if seconds is None else f"about {seconds:.3g} s, as the last one took"
 
 
 def _changes(relaxation: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ehr_d3pm.cli.ids import id_argument
 from ehr_d3pm.cli.output import AsJson, Limit, client_of, errors_as_exit_codes, print_json, print_table, say
 from ehr_d3pm.client import Client
 
@@ -23,7 +24,7 @@ def collection(
     columns |= {"created": lambda thing: thing["created_at"][:10]}
     one = kind.removesuffix("s")
     cli = typer.Typer(help=f"List, show and delete {kind}.", no_args_is_help=True, rich_markup_mode=None)
-    Id = Annotated[str, typer.Argument(metavar="ID", help=f"as `ehr-d3pm {kind} list` shows it")]  # noqa: N806
+    Id = Annotated[str, id_argument(f"as `ehr-d3pm {kind} list` shows it", metavar="ID")]  # noqa: N806
 
     @cli.command("list", help=f"List {kind}, newest first.")
     @errors_as_exit_codes()

@@ -1,14 +1,16 @@
 """Models: training, and what became of it."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.datasets import DatasetId
+from ehr_d3pm.cli.ids import short
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, fail
+from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, errors_as_exit_codes, fail, print_json, say
 from ehr_d3pm.client import Client
 from ehr_d3pm.requests import TrainOptions
 
@@ -20,12 +22,30 @@ cli = collection(
     Client.models,
     Client.model,
     {
-        "model": lambda model: model["id"],
+        "model": lambda model: short(model["id"]),
         "name": lambda model: model["name"],
         "generator": lambda model: model["generator"],
         "codes": lambda model: model["n_codes"],
     },
 )
+
+
+@cli.command("import")
+@errors_as_exit_codes()
+def import_model(
+    context: typer.Context,
+    bundle: Annotated[Path, typer.Argument(help="zip file, as `ehr-d3pm download mdl_...` writes it")],
+    name: Annotated[str | None, typer.Option(help="name shown in lists, if not the one it had")] = None,
+    manifest_hash: Annotated[str | None, typer.Option(help="as the instance shows it where it was trained")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a model that was trained elsewhere. Needs the scope admin."""
+    with client_of(context) as client:
+        model = client.import_model(bundle, name=name, manifest_hash=manifest_hash)
+    if as_json:
+        print_json(model)
+    else:
+        say(f"{model['id']} {model['name']}")
 
 
 def train(

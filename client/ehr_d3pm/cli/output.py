@@ -34,6 +34,7 @@ class Exit(IntEnum):
     UNREACHABLE = 3
     REFUSED = 4
     SERVICE_FAILED = 5
+    NOT_GOOD_ENOUGH = 6
     INTERRUPTED = 130
 
 

@@ -1,5 +1,6 @@
 """Reports: measure a cohort, show what was measured."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,17 @@ from rich.text import Text
 
 from ehr_d3pm.cli.cohorts import CohortId
 from ehr_d3pm.cli.jobs import finish
-from ehr_d3pm.cli.output import AsJson, Wait, client_of, console, print_json, print_table, say
+from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, console, fail, print_json, print_table, say
+
+LEVELS = ("good", "caution", "fail")
+
+
+class Level(StrEnum):
+    """Of verdicts, those that can be too bad."""
+
+    CAUTION = "caution"
+    FAIL = "fail"
+
 
 COLORS = {"good": "green", "caution": "yellow", "fail": "bold red"}
 ARROWS = {"higher": "\u2191", "lower": "\u2193"}
@@ -31,6 +42,7 @@ def report(
     cohort: CohortId,
     html: Annotated[Path | None, typer.Option(help="write an HTML page to this file instead")] = None,
     shareable: Annotated[bool, typer.Option("--shareable", help="the report that may be passed on")] = False,
+    fail_on: Annotated[Level | None, typer.Option(help="end with exit code 6 if the verdict is this or worse")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the report on a cohort. Beside real records only with a key that has the scope data."""
@@ -39,14 +51,18 @@ def report(
         if html is not None:
             html.write_text(client.report_page(cohort, reader), encoding="utf-8")
             say(str(html))
-            return
+            if fail_on is None:
+                return
         body = client.report(cohort, reader)
     if as_json:
         print_json(body)
-    else:
+    elif html is None:
         show_report(body)
         hint = "writes a page with pictures and how each figure was measured."
         say(f"\n'ehr-d3pm report {cohort} --html report.html' {hint}")
+    level = body["verdict"]["level"]
+    if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):
+        fail(f"the verdict is {level}", Exit.NOT_GOOD_ENOUGH)
 
 
 def evaluate(

@@ -1,7 +1,7 @@
 """The forms in which cohorts leave the service. A new one is one file here and one line in WRITERS."""
 
 from ehr.errors import RequestError
-from ehr.formats.write.arrow import ARROW
+from ehr.formats.write.arrow import ARROW, FEATHER
 from ehr.formats.write.fhir_ndjson import FHIR_NDJSON
 from ehr.formats.write.long_csv import LONG_CSV
 from ehr.formats.write.meds_parquet import MEDS_PARQUET
@@ -24,6 +24,7 @@ WRITERS: tuple[Writer, ...] = (
     NDJSON,
     PARQUET,
     ARROW,
+    FEATHER,
 )
 
 

@@ -1,8 +1,10 @@
-"""arrow: columns record_id and code (with numbers of labs also value and unit; name if wanted) as an Arrow IPC stream.
+"""arrow and feather: columns record_id and code (with numbers of labs also value and unit; name if wanted) as an Arrow
+IPC stream, for whoever reads it from end to end, and as an Arrow IPC file, for whoever looks things up in it.
 
 Texts are dictionaries, each sent once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,8 +16,17 @@ from ehr.formats.write.zips import Sink
 
 def write_arrow(cohort: CohortSource) -> Iterator[bytes]:
     """A dictionary that changed from batch to batch could not be read as a stream by every reader."""
+    return _written(cohort, pa.ipc.new_stream)
+
+
+def write_feather(cohort: CohortSource) -> Iterator[bytes]:
+    """Version 2 of Feather is the Arrow IPC file."""
+    return _written(cohort, pa.ipc.new_file)
+
+
+def _written(cohort: CohortSource, opened: Callable[..., Any]) -> Iterator[bytes]:
     sink, labs = Sink(), LabValues(cohort)
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema_of(cohort, labs)) as writer:
+    with opened(pa.PythonFile(sink, mode="w"), schema_of(cohort, labs)) as writer:
         for batch in block_batches(cohort, labs):
             writer.write_batch(batch)
             yield sink.take()
@@ -23,3 +34,6 @@ def write_arrow(cohort: CohortSource) -> Iterator[bytes]:
 
 
 ARROW = Writer("arrow", "application/vnd.apache.arrow.stream", "arrow", write_arrow, "records without codes")
+FEATHER = Writer(
+    "feather", "application/vnd.apache.arrow.file", "feather", write_feather, "records without codes", by_ranges=True
+)

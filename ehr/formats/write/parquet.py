@@ -13,4 +13,6 @@ def write_parquet(cohort: CohortSource) -> Iterator[bytes]:
     return parquet_of(schema_of(cohort, labs), row_batches(cohort, labs))
 
 
-PARQUET = Writer("parquet", "application/vnd.apache.parquet", "parquet", write_parquet, "records without codes")
+PARQUET = Writer(
+    "parquet", "application/vnd.apache.parquet", "parquet", write_parquet, "records without codes", by_ranges=True
+)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.records import Records
+from ehr.report_needs import SMALLEST_ATTACKED
 from ehr.reports import Verdict, worst
 from worker.engine.metrics.intervals import random_groups
 from worker.engine.metrics.measurement import CUT_TO_SIZE, Bounds, Measurement, Metric
 from worker.engine.metrics.nearest import two_nearest
 
-SMALLEST_ATTACKED = 50  # of each of the real sets; below, an attack's interval says nothing
 MAX_TARGETS = 10_000
 MAX_COMPARED = 5000  # of each set whose distances to each other are compared
 SCORE_BOUNDS: Bounds = (0.0, 1.0)
