@@ -7,18 +7,19 @@ from app.routers.jobs import list_jobs
 from app.routers.models import list_models
 from app.schemas.answers import CohortAnswer, DatasetAnswer, JobAnswer, ModelAnswer, PageAnswer
 from app.services import Services
+from model_store.repositories.base import Selection
 
 
 def datasets(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[DatasetAnswer]:
-    return list_datasets(services, who, cursor=cursor, limit=limit)
+    return list_datasets(services, who, Selection(), cursor=cursor, limit=limit)
 
 
 def models(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[ModelAnswer]:
-    return list_models(services, who, cursor=cursor, limit=limit)
+    return list_models(services, who, Selection(), cursor=cursor, limit=limit)
 
 
 def cohorts(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[CohortAnswer]:
-    return list_cohorts(services, who, cursor=cursor, limit=limit)
+    return list_cohorts(services, who, Selection(), cursor=cursor, limit=limit)
 
 
 def jobs(
@@ -29,7 +30,7 @@ def jobs(
     kind: str | None = None,
     state: str | None = None,
 ) -> PageAnswer[JobAnswer]:
-    return list_jobs(services, who, kind=kind, state=state, cursor=cursor, limit=limit)  # type: ignore[arg-type]
+    return list_jobs(services, who, Selection(), kind=kind, state=state, cursor=cursor, limit=limit)  # type: ignore[arg-type]
 
 
 def model_names(services: Services, who: Identity) -> dict[str, str]:
