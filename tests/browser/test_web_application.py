@@ -121,6 +121,21 @@ def test_files_can_be_dropped(browser: Browser, library: Library) -> None:
     person.context.close()
 
 
+def test_a_bundle_goes_out_and_is_verified_when_it_comes_in(browser: Browser, library: Library) -> None:
+    """The library's models were never trained, which an import finds."""
+    person = Person(browser, library.caller.front.url, DESK)
+    person.log_in(library.caller.key)
+    page = person.goto(f"/app/models/{library.ids['model']}")
+    with page.expect_download() as download:
+        person.link("Export the bundle").click()
+    person.goto("/app/models")
+    page.locator("#file").set_input_files(download.value.path())
+    person.button("Import").click()
+    expect(page.locator("#said")).to_contain_text("unknown generator")
+    assert "422" in person.wrong.pop() and person.wrong == [] and person.elsewhere == []
+    person.context.close()
+
+
 def test_an_example_of_the_docs_runs(browser: Browser, library: Library) -> None:
     caller = library.caller
     person = Person(browser, caller.front.url, DESK)
