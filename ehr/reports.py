@@ -66,6 +66,17 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+# Families of reports on patients over time.
+HISTORY_FAMILIES: tuple[Family, ...] = (
+    Family(
+        "time",
+        "Time",
+        "do patients' courses look real?",
+        {"value": "synthetic", "floor": "real patients", "markov": "last visit only", "shuffled": "visits shuffled"},
+    ),
+)
+
+
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
     """The worst verdict; of several equally bad ones the first. None if there is none."""
     found = [verdict for verdict in verdicts if verdict is not None]

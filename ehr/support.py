@@ -15,6 +15,8 @@ from ehr.records import Records, indptr_of
 
 BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
 
+MOST_LOOKED_AT = 20_000  # records, for a few that have what targets ask for
+
 
 @dataclass(frozen=True)
 class Requirement:
@@ -62,6 +64,33 @@ class ReferenceCohort:
         for number, codes in enumerate(targets):
             met |= self.holds(Requirement(codes))[rows].astype(np.int64) << number
         return int(np.bincount(met, minlength=1 << len(targets)).min())
+
+    def first(self, parts: Sequence[Requirement], shares: Sequence[tuple[tuple[int, ...], float]], n: int) -> list[int]:
+        """The first records, n at most, for which all parts hold; of those, as large a share has one of each target's
+        codes as it asks for, and the rest none. `shares`: the codes and the share of each target."""
+        rows = np.flatnonzero(self.satisfied(parts))[:MOST_LOOKED_AT]
+        meets = [self.holds(Requirement(codes))[rows] for codes, _ in shares]
+        room = [{True: round(share * n), False: n - round(share * n)} for _, share in shares]
+        chosen: list[int] = []
+        for number, row in enumerate(rows):
+            met = [bool(each[number]) for each in meets]
+            if all(left[has] > 0 for left, has in zip(room, met, strict=True)):
+                for left, has in zip(room, met, strict=True):
+                    left[has] -= 1
+                chosen.append(int(row))
+                if len(chosen) == n:
+                    break
+        return chosen
+
+    def codes_of(self, rows: Sequence[int]) -> list[list[int]]:
+        """The codes of some records, ascending."""
+        wanted = np.zeros(self.n_records, dtype=bool)
+        wanted[list(rows)] = True
+        places = np.flatnonzero(wanted[self._rows])
+        codes: dict[int, list[int]] = {row: [] for row in rows}
+        for row, code in zip(self._rows[places], np.searchsorted(self._starts, places, side="right") - 1, strict=True):
+            codes[int(row)].append(int(code))
+        return [codes[row] for row in rows]
 
     def expected_patients(self, count: int) -> float:
         """In how many training records one would find what `count` of the drawn ones satisfy."""

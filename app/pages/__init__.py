@@ -1,4 +1,6 @@
-"""Pages of the service: self-contained documents from the templates in this package. No script, nothing to load."""
+"""Reports as pages: self-contained documents from the templates in this package. No script, nothing to load."""
+
+from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -21,11 +23,12 @@ environment = Environment(
 environment.filters |= {"number": number, "percent": percent, "span": span, "named": named, "asked_for": asked_for}
 
 
-def report_page(report: Report | ShareableReport) -> str:
-    """One HTML document.
+def report_page(report: Report | ShareableReport, provenance: Mapping[str, str] | None = None) -> str:
+    """One HTML document; `provenance`: where it comes from, line by line.
 
     Every figure on it stands in a `<data>` element whose `data-path` names its place in the JSON and whose `value` is
     the JSON's number, so that the two can be compared.
     """
     template = "report.html" if isinstance(report, Report) else "shareable.html"
-    return environment.get_template(template).render(report=report, pictures=pictures, notes=notes, families=BY_NAME)
+    shown = {"report": report, "provenance": provenance or {}}
+    return environment.get_template(template).render(**shown, pictures=pictures, notes=notes, families=BY_NAME)

@@ -53,8 +53,7 @@ def scatter(
         ticks = [(10.0**p, percent(10.0**p)) for p in range(round(log10(low)), round(log10(high)) + 1)]
     else:
         low, high = min([*xs, *ys, 0.0]), max([*xs, *ys, 0.1])
-        step = _step(high - low)
-        ticks = [(step * k, number(round(step * k, 6))) for k in range(ceil(low / step), floor(high / step) + 1)]
+        ticks = _ticks(low, high)
     x_axis = Axis(low, high, LEFT, WIDTH - RIGHT, ticks, log)
     y_axis = Axis(low, high, HEIGHT - BOTTOM - (14 if log else 0), TOP, ticks, log)
     shapes = [_frame(x_axis, y_axis, x_name, y_name)]
@@ -89,6 +88,23 @@ def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_
         outline += f"V{y_axis.at(real)}H{LEFT + slot * (i + 1):.1f}"
     shapes.append(_haloed(f"{outline}V{base}", "real", "halo"))
     return _svg(WIDTH, HEIGHT, label, shapes)
+
+
+def curve(points: Sequence[tuple[float, float, float]]) -> Markup | None:
+    """(how far, training loss, held-out loss) as two lines; None if there is nothing to draw."""
+    if len(points) < 2:
+        return None
+    losses = [loss for point in points for loss in point[1:]]
+    margin = 0.05 * (max(losses) - min(losses)) or 0.5
+    low, high = min(losses) - margin, max(losses) + margin
+    first, last = points[0][0], points[-1][0]
+    x_axis = Axis(first, last, LEFT, WIDTH - RIGHT, _ticks(first, last))
+    y_axis = Axis(low, high, HEIGHT - BOTTOM, TOP, _ticks(low, high))
+    shapes = [_frame(x_axis, y_axis, "how far training is", "loss (lower is better)")]
+    for kind, place in (("synthetic", 1), ("real", 2)):
+        line = "L".join(f"{x_axis.at(point[0])} {y_axis.at(point[place])}" for point in points)
+        shapes.append(f'<path class="line {kind}" d="M{line}"/>')
+    return _svg(WIDTH, HEIGHT, "Loss on training records and on held-out records, as training went on", shapes)
 
 
 def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, low: float, high: float) -> Markup:
@@ -183,6 +199,11 @@ def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> Markup:
     """`shapes` are finished: every text in them is escaped."""
     inner = "".join(shapes)
     return Markup(f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{inner}</svg>')
+
+
+def _ticks(low: float, high: float) -> list[tuple[float, str]]:
+    step = _step(high - low)
+    return [(step * k, number(round(step * k, 6))) for k in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def _step(span: float) -> float:

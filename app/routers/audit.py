@@ -1,4 +1,4 @@
-"""The audit trail."""
+"""The audit trail, and the keys whose deeds it tells."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 
 from app.access import Admin, Services_
 from app.library import Cursor, Limit
-from app.schemas.access import AuditAnswer
+from app.schemas.access import AuditAnswer, KeyAnswer
 from app.schemas.answers import PageAnswer
-from model_store.repositories import AuditRepository
+from model_store.repositories import AuditRepository, KeyRepository
 from model_store.repositories.audit import Wanted
 
 router = APIRouter(tags=["service"])
@@ -44,6 +44,16 @@ def list_audit(
     with services.database.read_scope() as session:
         page = AuditRepository(session).page(identity.owner, wanted, cursor, limit)
     return PageAnswer(items=[AuditAnswer.of(row) for row in page.rows], next_cursor=page.next_cursor)
+
+
+@router.get("/keys")
+def list_keys(services: Services_, identity: Admin) -> list[KeyAnswer]:
+    """List the owner's keys by their prefixes, revoked ones too. Needs the scope `admin`.
+
+    Keys are made and revoked by `ehr-d3pm keys`, where the database is.
+    """
+    with services.database.read_scope() as session:
+        return [KeyAnswer.of(key) for key in KeyRepository(session).all() if key.owner == identity.owner]
 
 
 def _seconds(moment: datetime | None) -> float | None:

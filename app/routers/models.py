@@ -16,7 +16,7 @@ from app.imports import IMPORT_BODY, import_bundle
 from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
-from app.schemas.requests import GeneratorName
+from app.schemas.requests import GeneratorName, ModelChanges
 from app.submissions import audit
 from app.uploads import receive
 from model_store.bundles import zip_bundle
@@ -106,6 +106,17 @@ def download_model_bundle(model_id: str, services: Services_, identity: Admin) -
     }
     file.seek(0)
     return StreamingResponse(_blocks(file), media_type="application/zip", headers=headers)
+
+
+@router.patch("/models/{model_id}")
+def describe_model(model_id: str, body: ModelChanges, services: Services_, identity: Trainer) -> ModelAnswer:
+    """Rename a model, and change its tags and notes (`details.tags`, `details.notes`), which everyone reads who may see
+    the model."""
+    with services.database.session_scope() as session:
+        words = body.model_dump()
+        model = ModelRepository(session).describe(identity.owner, model_id, words.pop("name"), **words)
+        audit(session, identity, "describe model", model_id)
+        return model_answer(identity, model)
 
 
 @router.delete("/models/{model_id}", status_code=204)

@@ -7,13 +7,26 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
+from app.histories import NOT_MEASURED, asks_over_time
 from app.pages import report_page
+from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
 from app.shareable import shareable_report
-from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
-from ehr.errors import ConflictError, NotFoundError
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Named,
+    Priority,
+    Submission,
+    accepted,
+    audit,
+    checked_payload,
+    replayed_job,
+    submit,
+)
+from ehr.errors import ConflictError, NotFoundError, RequestError
 from ehr.report_schema import report_schema
 from ehr.reports import REPORT_VERSION, Report
 from ehr.shareable import ShareableReport
@@ -38,19 +51,26 @@ PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "de
 
 @router.post("/reports", status_code=202)
 def evaluate_cohort(
-    body: EvaluateRequest, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
+    body: EvaluateRequest,
+    response: Response,
+    services: Services_,
+    identity: DataOwner,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Evaluate a finished cohort, against the data its model learned from or against another data set. Needs the scope
     `data`: what is measured, how long it takes and what comes of it depend on real records.
 
     Only the former includes the privacy attacks, and only that can withhold the cohort. The report's id is the job's.
     """
-    submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
+    if asks_over_time(cohort.manifest.get("request") or {}):
+        raise RequestError(f"cohort_id: {NOT_MEASURED}")
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}
@@ -68,7 +88,7 @@ def get_report_schema(identity: Reader) -> dict[str, Any]:
 @router.get("/reports/{job_id}.html", response_class=HTMLResponse, responses=PAGE)
 def get_report_page(job_id: str, services: Services_, identity: Reader, reader: For = None) -> HTMLResponse:
     """Show the newest report on a cohort as one self-contained page."""
-    return _page(_report(services, identity, job_id, reader))
+    return _page(services, identity, report_for(services, identity, job_id, reader))
 
 
 @router.get(
@@ -89,8 +109,8 @@ def get_report(
     cohort's own records, and what was found out about its model once; where the cohort may not leave, neither may that.
     JSON as `GET /reports/schema.json` describes it, or a page if `Accept` asks for text/html first.
     """
-    report = _report(services, identity, job_id, reader)
-    return _page(report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
+    report = report_for(services, identity, job_id, reader)
+    return _page(services, identity, report) if _prefers_html(accept) else JSONResponse(report.model_dump(mode="json"))
 
 
 def _compared_with(session: Session, owner: str, dataset_id: str | None, cohort: Cohort) -> Dataset:
@@ -105,7 +125,10 @@ def _compared_with(session: Session, owner: str, dataset_id: str | None, cohort:
         ) from None
 
 
-def _report(services: Services, identity: Identity, job_id: str, wanted: str | None) -> Report | ShareableReport:
+def report_for(
+    services: Services, identity: Identity, job_id: str, wanted: str | None, looked_at: bool = True
+) -> Report | ShareableReport:
+    """The report as the caller may see it. `looked_at`: as opposed to its verdict being listed; that is not audited."""
     if wanted == CUSTODIAN:
         identity.require(DATA)
     for_custodians = identity.is_custodian and wanted != SHAREABLE
@@ -113,7 +136,8 @@ def _report(services: Services, identity: Identity, job_id: str, wanted: str | N
     with services.database.session_scope() as session:
         report = read(session, identity, job_id)
         shown = report.job_id if isinstance(report, Report) else report.cohort_id
-        audit(session, identity, "download report", shown, reader=report.reader)
+        if looked_at:
+            audit(session, identity, "download report", shown, reader=report.reader)
         return report
 
 
@@ -135,10 +159,14 @@ def _by_itself(session: Session, identity: Identity, job_id: str) -> ShareableRe
     return shareable_report(description, details)
 
 
-def _page(report: Report | ShareableReport) -> HTMLResponse:
+def _page(services: Services, identity: Identity, report: Report | ShareableReport) -> HTMLResponse:
+    with services.database.read_scope() as session:
+        provenance = provenance_of(session, identity.owner, report)
     # nothing on the page may run or load, whatever a report's texts contain
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return HTMLResponse(report_page(report), headers={"Content-Security-Policy": policy})
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return HTMLResponse(report_page(report, provenance), headers={"Content-Security-Policy": policy})
 
 
 def _prefers_html(accept: str) -> bool:

@@ -33,6 +33,28 @@ class AuditAnswer(Answer):
     created_at: Moment
 
 
+class KeyAnswer(Answer):
+    """A key; the secret itself is kept nowhere."""
+
+    id: str
+    prefix: str
+    name: str = Field(description="what it is for")
+    scopes: list[str]
+    caps: dict[str, Any] | None = Field(description="of exposure, where they are other than the settings'")
+    created_at: Moment
+    revoked_at: Moment | None
+
+
+class WithheldAnswer(Answer):
+    """A cohort that may not leave, or not yet."""
+
+    cohort_id: str
+    model_id: str
+    n_records: int
+    why: str
+    created_at: Moment
+
+
 class ReleaseAnswer(Answer):
     """A withheld cohort may be downloaded from now on."""
 

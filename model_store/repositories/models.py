@@ -1,5 +1,7 @@
 """Models: what train jobs have given."""
 
+from typing import Any
+
 from sqlalchemy import select
 
 from ehr.shareable import ModelReport
@@ -25,6 +27,15 @@ class ModelRepository(OwnedRepository[Model]):
         if known is None or known.records < said.records:
             model.details = model.details | {"report": said.model_dump(mode="json")}
             self.session.flush()
+
+    def describe(self, owner: str, model_id: str, name: str | None, **words: Any) -> Model:
+        """Change what people call it and say about it; None: as it is."""
+        self.get(owner, model_id)
+        model = self.session.scalars(select(Model).where(Model.id == model_id).with_for_update()).one()
+        model.name = model.name if name is None else name
+        model.details = model.details | {key: value for key, value in words.items() if value is not None}
+        self.session.flush()
+        return model
 
     def delete(self, owner: str, model_id: str) -> None:
         """Remove it; its files go when a sweeper comes by. Cohorts made from it stay, as withheld as they were."""

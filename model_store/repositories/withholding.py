@@ -10,6 +10,10 @@ Nothing is forgotten when a cohort or a model is deleted: requests, reports and 
 own.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from sqlalchemy import func, select, update
 
 from ehr.audits import ModelAudit, withholding_verdict
@@ -19,6 +23,14 @@ from ehr.shareable import ModelReport
 from model_store.repositories.base import Repository
 from model_store.repositories.cohorts import CohortRepository
 from model_store.tables import Cohort, CohortRequest, Dataset, Job, Model, Release, ReportRow
+
+
+@dataclass(frozen=True)
+class Against:
+    """What withholds records that nobody has made a cohort of, and why."""
+
+    by: str
+    why: str
 
 
 class WithholdingRepository(Repository):
@@ -51,6 +63,25 @@ class WithholdingRepository(Repository):
             model_id = str(job.payload.get("model_id"))
             self._check_origin(job.id, model_id)
             self._check_reports(owner, job.id, model_id, job, None)
+
+    def against(self, owner: str, model: Model, asked: CanonicalRequest) -> Against | None:
+        """What would withhold a cohort that asks this of a model, besides what its request itself says; None if nothing
+        does. Somebody must have judged the model, as for anyone who may not have cohorts evaluated."""
+        verdict = withholding_verdict(model.details)
+        if verdict is not None:
+            return Against("model", verdict.reason)
+        if (why := _unjudged(model.details)) is not None:
+            return Against("model", why)
+        for other in self._withheld_jobs(owner, model.id):
+            found = self._against(other.id, None) if asked.is_within(self._asked(other)) else None
+            if found is not None:
+                return Against("report", found[1] or "")
+        return None
+
+    def releases(self, owner: str, limit: int = 100) -> list[Release]:
+        """Newest first."""
+        query = select(Release).where(Release.owner == owner).order_by(Release.created_at.desc()).limit(limit)
+        return list(self.session.scalars(query))
 
     def release(self, owner: str, cohort_id: str, reason: str, key_prefix: str | None) -> Release:
         """Let a withheld cohort go; again: the release of that time. ConflictError if nothing ever held it."""
@@ -107,16 +138,18 @@ class WithholdingRepository(Repository):
         people or more; and whether those have the same records, as one of several sizes with one seed has."""
         if job is None:
             return []
-        withheld = select(ReportRow.cohort_job_id).where(ReportRow.owner == owner, ReportRow.withholds.is_not(None))
-        others = select(Job).where(
-            Job.id.in_(withheld), Job.id != job.id, Job.payload["model_id"].as_string() == model_id
-        )
         asked, seed, found = self._asked(job), job.payload.get("seed"), []
-        for other in self.session.scalars(others.order_by(Job.created_at, Job.id)):
+        for other in (each for each in self._withheld_jobs(owner, model_id) if each.id != job.id):
             theirs = self._asked(other)
             if asked.is_within(theirs):
                 found.append((other.id, asked == theirs and seed == other.payload.get("seed")))
         return found
+
+    def _withheld_jobs(self, owner: str, model_id: str) -> list[Job]:
+        """Jobs of the model's cohorts, deleted ones too, with a report that withholds them."""
+        withheld = select(ReportRow.cohort_job_id).where(ReportRow.owner == owner, ReportRow.withholds.is_not(None))
+        jobs = select(Job).where(Job.id.in_(withheld), Job.payload["model_id"].as_string() == model_id)
+        return list(self.session.scalars(jobs.order_by(Job.created_at, Job.id)))
 
     def _asked(self, job: Job) -> CanonicalRequest:
         """Requests of earlier versions have no row and are taken as they were written."""
@@ -149,15 +182,18 @@ class WithholdingRepository(Repository):
     def _check_model(self, cohort: Cohort) -> None:
         """Somebody must have judged the model, and nobody must have found it wanting."""
         model = self.session.get(Model, cohort.model_id)
-        details = {} if model is None else model.details
-        report = ModelReport.of(details)
-        if report is None and ModelAudit.of(details) is None:
-            why = "Nobody has judged the privacy of its model."
-        elif report is not None and report.withholds:
-            why = "So is the cohort that was evaluated for all of its model."
-        else:
-            return
-        raise WithheldError("The cohort is withheld.", cohort.job_id, "model", why)
+        if (why := _unjudged({} if model is None else model.details)) is not None:
+            raise WithheldError("The cohort is withheld.", cohort.job_id, "model", why)
 
     def _released_at(self, cohort_id: str) -> float | None:
         return self.session.scalar(select(func.max(Release.created_at)).where(Release.cohort_job_id == cohort_id))
+
+
+def _unjudged(details: Mapping[str, Any]) -> str | None:
+    """Why a model does not vouch for its cohorts; None if it does."""
+    report = ModelReport.of(details)
+    if report is None and ModelAudit.of(details) is None:
+        return "Nobody has judged the privacy of its model."
+    if report is not None and report.withholds:
+        return "So is the cohort that was evaluated for all of its model."
+    return None

@@ -16,9 +16,10 @@ from tests.service.servers import PATIENCE_SECONDS
 OPERATIONS = {
     "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
         "list_dataset_labs", "delete_dataset",
-    "train_model", "list_models", "get_model", "list_model_codes", "download_model_bundle", "delete_model",
-    "get_model_exposure", "list_audit",
-    "generate_cohort", "estimate_cohort", "list_cohort_parts", "download_cohort_part",
+    "train_model", "list_models", "get_model", "describe_model", "list_model_codes", "download_model_bundle",
+    "delete_model", "get_model_exposure", "list_audit",
+    "generate_cohort", "estimate_cohort", "probe_model", "list_withheld", "list_releases", "list_keys",
+    "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "create_webhook", "list_webhooks", "get_webhook", "delete_webhook", "rotate_webhook", "enable_webhook",
     "test_webhook", "import_model", "list_webhook_deliveries", "replay_webhook_delivery", "read_cohort_file",
@@ -54,7 +55,11 @@ def test_examples_are_valid(open_front: Front) -> None:
 
 
 def test_docs_page(open_front: Front) -> None:
-    assert open_front.get("/docs").status_code == 200
+    """It has every operation, and nothing that is elsewhere: networks without a way out have it too."""
+    page = open_front.get("/docs")
+    assert page.status_code == 200 and "script-src 'self'" in page.headers["content-security-policy"]
+    assert {name for name in OPERATIONS if f'id="{name}"' in page.text} == OPERATIONS
+    assert set(re.findall(r'(?:src|href)="(?!/|#|\?)([^"]*)', page.text)) == set()
     assert open_front.get("/openapi.json").json()["info"]["title"] == "EHR-D3PM"
 
 

@@ -4,11 +4,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+AXE = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")  # looks for barriers
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # nothing but the page under test may be asked for, and root may run it
 FLAGS = [

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib import resources
 from itertools import combinations
 from typing import Any
 
@@ -12,22 +11,15 @@ from playwright.sync_api import Browser, Page
 from tests.api.conftest import settings_for
 from tests.api.front import Front
 from tests.api.test_reports import at
-from tests.browser.chromium import chromium
+from tests.browser.chromium import AXE
 from tests.reporting import small_report
 
-AXE = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
 SCREENS: dict[str, dict[str, Any]] = {
     "day": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"},
     "night": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
 }
 PLAIN = str.maketrans("\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "-0123456789")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["everyone", "conditioned"])

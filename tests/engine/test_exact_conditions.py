@@ -184,6 +184,33 @@ def test_more_codes_than_any_record_had_leave_no_room_for_others() -> None:
     assert (drawn.sum(1) == 5).all()
 
 
+class Forgetful(Denoiser):
+    """Every record has one code: the first or the second, hardly ever the third. It does not see that it is missing."""
+
+    name = "forgetful"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise = AbsorbingNoise.create(torch.tensor([0.5, 0.5, 1e-3]), 100)
+
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
+        return torch.logit(torch.tensor([0.5, 0.5, 1e-3])).expand(len(x_t), -1)
+
+    @property
+    def size_log_prior(self) -> Tensor | None:
+        return torch.tensor([-40.0, 0.0])
+
+
+def test_a_missing_code_is_not_looked_for_in_the_last_block_alone() -> None:
+    """A quarter of the records get to the last block without a code: what is missing is one of the likely ones."""
+    denoiser = Forgetful()
+    x, size = torch.full((RECORDS, 3), HIDDEN, dtype=torch.uint8), torch.ones(RECORDS, dtype=torch.long)
+    blocks = list(torch.arange(3).split(1))
+    drawn = reveal_sample(denoiser.reading(x, size), blocks, deal_offsets(3, 0, 0), seeded())
+    assert (drawn.sum(1) == 1).all()
+    assert drawn[:, 2].double().mean() < 0.01
+
+
 # ---- dealing
 
 

@@ -23,12 +23,12 @@ SETTINGS = {
     "denoiser": {"kind": "linformer", "width": 32, "layers": 2, "heads": 4, "projection": 32},
     "training": {"epochs": 8, "batch_size": 128, "learning_rate": 3e-3, "time_sampling": "importance"},
 }
-STEPS = 30
+STEPS = 20
 
 
 def most_common() -> list[int]:
-    """The 60 most common codes of the simulated population: attention over all 367 would take minutes."""
-    return sorted(np.argsort(-simulated_population().prevalence())[:60].tolist())
+    """The 40 most common codes of the simulated population: attention over all 367 would take minutes."""
+    return sorted(np.argsort(-simulated_population().prevalence())[:40].tolist())
 
 
 def population(n: int, seed: int) -> Records:

@@ -221,7 +221,7 @@ def test_bad_input_is_refused_with_what_is_allowed() -> None:
 
 
 def test_a_loss_that_is_not_a_number_stops_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.engine.training.d3pm.learning_rate", lambda config, run: 1e30)
+    monkeypatch.setattr("worker.engine.training.denoisers.learning_rate", lambda config, run: 1e30)
     request = settings(epochs=5, gradient_clip=None, warmup_steps=0)
     with pytest.raises(TrainingError, match="lower learning_rate"):
         D3PMGenerator.fit(FitRequest(population(300), None, request))

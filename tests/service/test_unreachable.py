@@ -62,7 +62,7 @@ def test_a_worker_that_cannot_reach_the_database_stops_its_work(stand: Stand) ->
     url = make_url(stand.url)
     between = Swallower(stand.folder, Path(str(url.query["host"])))
     behind = url.update_query_dict({"host": str(stand.folder)}).render_as_string(hide_password=False)
-    cut_off = stand.worker(DATABASE_URL=behind, CANCEL_GRACE_SECONDS="0.5")
+    cut_off = stand.worker(DATABASE_URL=behind, CANCEL_GRACE_SECONDS="0.5", LEASE_SECONDS="8")
     job_id = stand.ingest(long_csv(), "deaf:60")
     stand.wait(job_id, state="running")
     between.swallows.set()

@@ -115,10 +115,13 @@ def size_probability(denoiser: Denoiser, x: Tensor) -> Tensor | None:
     log_p = denoiser.size_log_probability(x) if bool((x != HIDDEN).any()) else denoiser.size_log_prior
     if log_p is None:
         return None
-    log_p = log_p.double().expand(len(x), -1)
+    return possible_sizes(log_p.double().expand(len(x), -1), x, denoiser.noise.groups)
+
+
+def possible_sizes(log_p: Tensor, x: Tensor, groups: GroupTable) -> Tensor:
+    """p(number of codes), (W, sizes), from log p up to a constant, of those that what is revealed leaves possible."""
     size = torch.arange(log_p.shape[1], device=x.device)
     present, hidden = (x == PRESENT).sum(1, keepdim=True), (x == HIDDEN).sum(1, keepdim=True)
-    groups = denoiser.noise.groups
     if len(groups):  # a group that is still open adds one code, or none where that may be, however many are hidden
         still_open = groups.holds(x, HIDDEN) & ~groups.holds(x, PRESENT)
         present = present + (still_open & ~groups.optional).sum(1, keepdim=True)

@@ -4,8 +4,8 @@ The records of a batch share one random order of the codes, so a call needs logi
 what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
 
     blocks   hold equally many expected codes and keep apart what goes together (worker/engine/blocks.py)
-    sizes    a block is drawn again until the rest of the record can hold the codes that are left: every record gets
-             as many codes as it was to have
+    sizes    a block is drawn again until the rest of the record can hold the codes that are left; a record that is
+             short of codes in the end gets those that suit it best, of all blocks
     rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the
              probability the network says, but how many records have it hardly varies from cohort to cohort
 """
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from worker.engine.denoisers import Reading
 from worker.engine.groups import GroupTable
-from worker.engine.noise import HIDDEN, PRESENT
+from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 from worker.engine.rules import Keeping, RuleTable
 
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
 RARE = 2.0
-TRIES = 8  # draws of a block before the last one is taken, or made to fit
+TRIES = 8  # draws of a block before the last one is taken
+OVERFLOW = 0.02  # codes that may come later than the last block, or than a block after which none are expected
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread most evenly
 
 
@@ -44,21 +45,21 @@ def reveal_sample(
     `blocks` are of worker/engine/blocks.py and hold every hidden code; `offsets` (N,) come from `deal_offsets`. What is
     revealed at the start keeps the rules, with all that follows from it.
     """
-    x_0 = (reading.x == PRESENT).to(torch.uint8)
+    start = reading.x.clone()
+    x_0 = (start == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
-    keeping = None if rules is None else Keeping.of(rules, reading.x)
-    for number, codes in enumerate(blocks, start=1):
-        last = number == len(blocks)
+    keeping = None if rules is None else Keeping.of(rules, start)
+    for codes in blocks:
         if rules is None or keeping is None:
-            _reveal_block(reading, codes, reading.logits(codes), offsets, last, groups, None, generator)
+            _reveal_block(reading, codes, reading.logits(codes), offsets, groups, None, generator)
         else:
-            logits, parts = reading.logits(codes), rules.parts(codes)
-            for place, part in enumerate(parts, start=1):
-                ends = last and place == len(parts)
-                _reveal_block(reading, codes[part], logits[:, part], offsets, ends, groups, keeping, generator)
+            logits = reading.logits(codes)
+            for part in rules.parts(codes):
+                _reveal_block(reading, codes[part], logits[:, part], offsets, groups, keeping, generator)
         rows = _set_aside_finished(reading, rows, x_0, groups, keeping)
         if len(rows) == 0:
             break
+    _fill(reading, start[rows], groups, keeping, generator)
     x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
     return x_0
 
@@ -68,7 +69,6 @@ def _reveal_block(
     codes: Tensor,
     logits: Tensor,
     offsets: Tensor,
-    last: bool,
     groups: GroupTable | None,
     keeping: Keeping | None,
     generator: torch.Generator,
@@ -84,7 +84,7 @@ def _reveal_block(
         left = left - _still_to_come(reading, groups, inside)
     if left is not None and keeping is not None:
         left = left - keeping.to_come(reading.x)
-    present = _draw(p, left, offsets[codes], last, inside, generator)
+    present = _draw(p, left, offsets[codes], inside, generator)
     if keeping is not None:
         present = keeping.settle(codes, present & (reading.x[:, codes] == HIDDEN), p, generator)
         keeping.note(codes, present | (reading.x[:, codes] == PRESENT))
@@ -100,7 +100,7 @@ def _still_to_come(reading: Reading, groups: GroupTable, inside: GroupTable | No
 
 
 def _draw(
-    p: Tensor, left: Tensor | None, offsets: Tensor, last: bool, inside: GroupTable | None, generator: torch.Generator
+    p: Tensor, left: Tensor | None, offsets: Tensor, inside: GroupTable | None, generator: torch.Generator
 ) -> Tensor:
     """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C).
 
@@ -123,8 +123,7 @@ def _draw(
     else:
         of_members = 0 if inside is None else members.sum(1)
         later = left + of_members - expected  # what is expected in later blocks
-        rest = torch.zeros_like(p[:, 0]) if last else later.clamp(min=0.02)
-        present[:, common] = _fitting(p[:, common], left - dealt.sum(1), rest, generator)
+        present[:, common] = _fitting(p[:, common], left - dealt.sum(1), later.clamp(min=OVERFLOW), generator)
     return present
 
 
@@ -185,13 +184,11 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
 
     Codes drawn side by side vary more in number than codes that add up to a given size. A draw of k codes is accepted
     with probability proportional to Poisson(left - k; rest) ** crowding, where crowding is the chance that two codes of
-    the block are not the same one: a block of a single code needs no correction, since p knows the size. `rest` = 0
-    says that this is the last block, which holds what is left.
+    the block are not the same one: a block of a single code needs no correction, since p knows the size.
     """
     present = _bernoulli(p, generator)
     present[left <= 0] = False
-    last = rest == 0
-    crowding = torch.where(last, 1.0, 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12))
+    crowding = 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12)
     most_likely = _log_poisson(rest.floor(), rest)
     open_rows = (left > 0).nonzero().squeeze(1)
     for _ in range(TRIES):
@@ -201,10 +198,8 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
         refused = torch.rand(len(open_rows), generator=generator, device=p.device) >= chance
         open_rows = open_rows[refused]
         if len(open_rows) == 0:
-            return present
+            break
         present[open_rows] = _bernoulli(p[open_rows], generator)
-    closing = open_rows[last[open_rows]]
-    present[closing] = _exactly(p[closing], left[closing], generator)
     return present
 
 
@@ -212,15 +207,6 @@ def _log_poisson(k: Tensor, mean: Tensor) -> Tensor:
     """log Poisson(k; mean) for k >= 0; mean = 0 leaves k = 0 alone."""
     k = k.clamp(min=0)
     return torch.xlogy(k, mean) - mean - torch.lgamma(k + 1.0)
-
-
-def _exactly(p: Tensor, number: Tensor, generator: torch.Generator) -> Tensor:
-    """`number` (B,) codes of each record, one after the other in proportion to their odds."""
-    uniform = torch.rand(p.shape, generator=generator, device=p.device).clamp(min=1e-12)
-    keys = torch.logit(p.clamp(1e-9, 1 - 1e-6)) - torch.log(-torch.log(uniform))
-    keys = keys.masked_fill(p == 0, -torch.inf)
-    rank = keys.argsort(1, descending=True).argsort(1)
-    return (rank < number.unsqueeze(1)) & (p > 0)
 
 
 def _set_aside_finished(
@@ -243,3 +229,42 @@ def _set_aside_finished(
     if keeping is not None:
         keeping.keep(going_on)
     return rows[going_on]
+
+
+def _fill(
+    reading: Reading, start: Tensor, groups: GroupTable | None, keeping: Keeping | None, generator: torch.Generator
+) -> None:
+    """Records that are short of codes get them, one after the other, as they go with the codes that are there.
+
+    What blocks have left out is open again: to look for a missing code in the last block alone would make its codes
+    common and meaningless. Groups are settled, and so is `start` (B, N), what was known when the reading began.
+    """
+    left = reading.left()
+    if left is None or reading.size is None:
+        return
+    short = (left > 0).nonzero().squeeze(1)
+    every = torch.arange(start.shape[1], device=start.device)
+    while len(short) > 0:
+        x = torch.where(start[short] == HIDDEN, HIDDEN, ABSENT).to(start.dtype)
+        x[reading.x[short] == PRESENT] = PRESENT
+        if groups is not None:
+            x[:, groups.codes] = reading.x[short][:, groups.codes]
+        possible = x == HIDDEN
+        if keeping is not None:
+            possible &= ~keeping.forbidden[short]
+        p = torch.sigmoid(reading.denoiser.reading(x, reading.size[short]).logits(every)) * possible
+        more = _one(p, generator)
+        reading.x[short] = torch.where(more, PRESENT, reading.x[short]).to(start.dtype)
+        if keeping is not None:
+            rows, codes = more.nonzero(as_tuple=True)
+            keeping.forbid_with(short[rows], codes)
+        going_on = more.any(1) & (left[short] > 1)
+        left[short] -= 1
+        short = short[going_on]
+
+
+def _one(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """One column of each row in proportion to its weight (B, C), or none where all weigh nothing, (B, C) bool."""
+    waiting = torch.empty_like(weight).exponential_(generator=generator)
+    first = (weight / waiting).argmax(1, keepdim=True)
+    return torch.zeros_like(weight, dtype=torch.bool).scatter_(1, first, weight.gather(1, first) > 0)

@@ -203,11 +203,15 @@ class Keeping:
         present[row[inside], position[linked[inside]]] = True
         return present
 
+    def forbid_with(self, rows: Tensor, codes: Tensor) -> None:
+        """These codes are there in these records, one for one: what they exclude cannot come."""
+        row, _, linked = self.table.excluded.of(rows, codes)
+        self.forbidden[row, linked] = True
+
     def note(self, codes: Tensor, present: Tensor) -> None:
         """These codes (C,) are revealed as `present` (B, C)."""
         rows, which = present.nonzero(as_tuple=True)
-        row, _, linked = self.table.excluded.of(rows, codes[which])
-        self.forbidden[row, linked] = True
+        self.forbid_with(rows, codes[which])
         row, _, linked = self.table.implied.of(rows, codes[which])
         self.forced[row, linked] = True
         wanted = self.table.implying.any_of(codes).nonzero().squeeze(1)

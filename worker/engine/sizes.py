@@ -32,9 +32,13 @@ class SizeNetwork(nn.Module):
         share = sizes.double() + 1e-6
         self.register_buffer("log_sizes", torch.log(share / share.sum()).float())
 
-    def forward(self, x_known: Tensor) -> Tensor:
-        """log p(size | what is known) up to a constant, (B, largest size + 1), from (B, N) states."""
+    def forward(self, x_known: Tensor, beside: Tensor | None = None) -> Tensor:
+        """log p(size | what is known) up to a constant, (B, largest size + 1), from (B, N) states.
+
+        `beside` (B, WIDTH): what is known besides.
+        """
         h = self.present((x_known == PRESENT).float()) + self.absent((x_known == ABSENT).float())
+        h = h if beside is None else h + beside
         h = h + self.hidden(F.gelu(self.norm(h)))
         logits: Tensor = self.out(F.gelu(h)).float() + self.log_sizes
         return logits

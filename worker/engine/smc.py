@@ -51,7 +51,7 @@ def twisted_sample(
     log_weight = log_twist.clone()
     root = torch.arange(particles, device=device)
     for t_now, u_next in pairwise(times):
-        order = _resampled(log_weight, generator)
+        order = resampled(log_weight, generator)
         if order is not None:
             x, logits, log_twist, root = x[order], logits[order], log_twist[order], root[order]
             size = None if size is None else size[order]
@@ -121,21 +121,22 @@ def _satisfied(condition: Condition, x: Tensor) -> Tensor:
     return met
 
 
-def _resampled(log_weight: Tensor, generator: torch.Generator) -> Tensor | None:
+def resampled(log_weight: Tensor, generator: torch.Generator) -> Tensor | None:
     """Which particles go on, (P,), in populations whose effective size is below half; None if there is none."""
     weight = log_weight.view(-1, POPULATION).softmax(1)
     effective = 1 / weight.square().sum(1)
     if bool((effective >= POPULATION / 2).all()):
         return None
     # Where weights are still even, systematic resampling keeps nearly every particle: one rule for all populations.
-    return _systematic(weight, generator)
+    return systematic(weight, generator)
 
 
-def _systematic(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """Indices of resampled particles, each population (row of `weight`) from itself, (P,)."""
+def systematic(weight: Tensor, generator: torch.Generator, taken: int | None = None) -> Tensor:
+    """Indices of resampled particles, each population (row of `weight`) from itself, as many as it has or `taken`."""
     populations, size = weight.shape
+    taken = size if taken is None else taken
     first = torch.rand(populations, 1, generator=generator, device=weight.device, dtype=torch.float64)
-    points = (torch.arange(size, device=weight.device) + first) / size
+    points = (torch.arange(taken, device=weight.device) + first) / taken
     chosen = torch.searchsorted(weight.double().cumsum(1).contiguous(), points).clamp(max=size - 1)
     return (chosen + torch.arange(populations, device=weight.device).unsqueeze(1) * size).flatten()
 
@@ -151,7 +152,7 @@ def _final(log_weight: Tensor, generator: torch.Generator) -> Tensor:
     alive = fits.view(-1, POPULATION).any(1)
     by_population = log_weight.view(-1, POPULATION)
     weight = torch.where(alive.unsqueeze(1), by_population, 0.0).softmax(1)
-    order = _systematic(weight, generator).view(-1, POPULATION)
+    order = systematic(weight, generator).view(-1, POPULATION)
     donors = order[alive]
     pick = torch.randint(len(donors), (int((~alive).sum()),), generator=generator, device=order.device)
     order[~alive] = donors[pick]

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from ehr.generators.d3pm import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, prior_logits
+from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.few_patients import CodeTables
+from worker.engine.denoisers.trunk import ResidualBlock, SharedDropout
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import SizeNetwork
 
@@ -15,42 +17,6 @@ from worker.engine.sizes import SizeNetwork
 DENSE_SHARE = 0.05
 # With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
-
-
-class SharedDropout(nn.Module):
-    """Dropout whose masks are shared by groups of 8 records.
-
-    torch draws random numbers on one core: a mask for each record took a seventh of a training step on CPU.
-    """
-
-    GROUP = 8
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, h: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return h
-        masks = torch.empty(-(-len(h) // self.GROUP), h.shape[1], device=h.device).bernoulli_(1 - self.p)
-        return h * masks.div_(1 - self.p).repeat(self.GROUP, 1)[: len(h)]
-
-
-class ResidualBlock(nn.Module):
-    """LayerNorm, two linear layers with a GELU between them, and the residual; starts as the identity."""
-
-    def __init__(self, width: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, width)
-        self.down = nn.Linear(width, width)
-        self.dropout = SharedDropout(dropout)
-        nn.init.zeros_(self.down.weight)
-        nn.init.zeros_(self.down.bias)
-
-    def forward(self, h: Tensor) -> Tensor:
-        out: Tensor = h + self.down(self.dropout(F.gelu(self.up(self.norm(h)))))
-        return out
 
 
 class SparseDenoiser(Denoiser):
@@ -101,10 +67,10 @@ class SparseDenoiser(Denoiser):
     def size_log_prior(self) -> Tensor | None:
         return None if self.remaining is None else self.log_sizes
 
-    def size_log_probability(self, x_known: Tensor) -> Tensor | None:
+    def size_log_probability(self, x_known: Tensor, beside: Beside | None = None) -> Tensor | None:
         if self.sizes is None:
             return super().size_log_probability(x_known)
-        log_p: Tensor = self.sizes(x_known)
+        log_p: Tensor = self.sizes(x_known, None if beside is None else beside.size)
         return log_p
 
     @property
@@ -115,12 +81,14 @@ class SparseDenoiser(Denoiser):
             bias="out.bias",
         )
 
-    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
+    def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None, beside: Beside | None = None) -> Tensor:
         evidence = self.noise.evidence(x_t, t)  # (B, N)
         bag = PresentCodes(x_t, evidence, self.out.bias)
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size)) + evidence
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size, beside)) + evidence
         if self.pairwise is not None:
             logits = logits + bag.sum_rows(self.pairwise.weight)
+        if beside is not None:
+            logits = logits + beside.logits
         return logits.float()
 
     @torch.no_grad()
@@ -131,15 +99,23 @@ class SparseDenoiser(Denoiser):
         x.scatter_(1, codes.unsqueeze(1), PRESENT)
         return torch.sigmoid(self.reading(x, None).logits(codes))
 
-    def reading(self, x: Tensor, size: Tensor | None) -> Reading:
-        return SparseReading(self, x, size)
+    def reading(self, x: Tensor, size: Tensor | None, beside: Beside | None = None) -> Reading:
+        return SparseReading(self, x, size, beside)
 
-    def _read(self, x_t: Tensor, t: Tensor, evidence: Tensor, bag: "PresentCodes", size: Tensor | None) -> Tensor:
+    def _read(
+        self,
+        x_t: Tensor,
+        t: Tensor,
+        evidence: Tensor,
+        bag: "PresentCodes",
+        size: Tensor | None,
+        beside: Beside | None,
+    ) -> Tensor:
         """What the trunk makes of a record, (B, width)."""
         # A rare code's absence says next to nothing; only common codes are worth a column here.
         prior, seen = self.out.bias[self.common].detach(), evidence[:, self.common]
         known_absent = 1 - torch.sigmoid(prior + seen) / torch.sigmoid(prior)
-        h = bag.sum_rows(self.present.weight)
+        h = bag.sum_rows(self.present.weight) if beside is None else bag.sum_rows(self.present.weight) + beside.trunk
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
         left = size
@@ -178,15 +154,17 @@ class SparseReading(Reading):
     begins with records that differ in nothing but their size.
     """
 
-    def __init__(self, denoiser: SparseDenoiser, x: Tensor, size: Tensor | None) -> None:
+    def __init__(self, denoiser: SparseDenoiser, x: Tensor, size: Tensor | None, beside: Beside | None = None) -> None:
         super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
-        self.network = denoiser
+        self.network, self.beside = denoiser, beside
         n = denoiser.n_codes
         self.absent_rows = torch.zeros(n, denoiser.absent.out_features, device=x.device)
         self.absent_rows[denoiser.common] = denoiser.absent.weight.detach().T
         self.is_common = torch.zeros(n, dtype=torch.bool, device=x.device)
         self.is_common[denoiser.common] = True
         self.sum = torch.zeros(len(x), denoiser.absent.out_features, device=x.device)
+        if beside is not None:
+            self.sum += beside.trunk
         self.present = torch.zeros(len(x), device=x.device)
         self.hidden = torch.full((len(x),), float(n), device=x.device)
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
@@ -207,6 +185,8 @@ class SparseReading(Reading):
         logits = F.linear(z, network.out.weight[codes], network.out.bias[codes])
         if network.pairwise is not None:
             logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
+        if self.beside is not None:
+            logits += self.beside.logits[:, codes]
         return logits[same_as]
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
@@ -229,6 +209,8 @@ class SparseReading(Reading):
 
     def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
         """Records that differ in what is known of them, and for each record which of these it is like."""
+        if self.beside is not None:  # no two patients have one history
+            return slice(None), slice(None)
         keys, like = torch.unique(self.key, return_inverse=True)
         if len(keys) > MOSTLY_DISTINCT * len(like):
             return slice(None), slice(None)
@@ -244,6 +226,7 @@ class SparseReading(Reading):
         super().keep(rows)
         for name in ("sum", "present", "hidden", "hidden_mass", "key"):
             setattr(self, name, getattr(self, name)[rows])
+        self.beside = None if self.beside is None else self.beside.take(rows)
 
 
 def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,11 @@ class State:
     tensors: dict[str, Tensor]
     config: dict[str, Any]
 
+    def require(self, generator: str, version: int) -> None:
+        """StateError unless the state is of this kind of generator and this version of its stored form."""
+        if self.config.get("generator") != generator or self.config.get("version") != version:
+            raise StateError(f"this is not the state of a generator '{generator}', version {version}")
+
 
 @dataclass
 class EffectiveSize:
@@ -89,13 +94,13 @@ class Chunk:
     @property
     def seed(self) -> int:
         """Of everything that is drawn for this chunk."""
-        return int(np.random.SeedSequence([self.request.seed, self.number]).generate_state(1, np.uint64)[0] >> 1)
+        return chunk_seed(self.request.seed, self.number)
 
     def conditions(self) -> list[tuple[NDArray[np.int64], Condition | None]]:
         """Rows, and the condition for them: one entry for each combination of targets met and not met."""
         parts: list[tuple[NDArray[np.int64], Condition | None]] = [(np.arange(self.rows), self.request.condition)]
         for number, target in enumerate(self.request.targets):
-            meets = self._meets(number, target.share)
+            meets = meeting_rows(self.request.seed, self.number, self.rows, number, target.share)
             divided = []
             for rows, condition in parts:
                 divided.append((rows[meets[rows]], target.required(condition)))
@@ -103,11 +108,18 @@ class Chunk:
             parts = [(rows, make()) for rows, make in divided if len(rows)]
         return parts
 
-    def _meets(self, number: int, share: float) -> NDArray[np.bool_]:
-        """Which rows meet a target: its share of the whole cohort to the nearest record, anywhere in the chunk."""
-        first = np.random.default_rng([self.request.seed, number]).random()
-        passed = np.floor(first + share * (self.number * CHUNK + np.arange(self.rows + 1)))
-        return np.random.default_rng([self.seed, number]).permutation(np.diff(passed) > 0)
+
+def chunk_seed(seed: int, chunk: int) -> int:
+    """Of everything that is drawn for a chunk of a cohort."""
+    return int(np.random.SeedSequence([seed, chunk]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def meeting_rows(seed: int, chunk: int, rows: int, number: int, share: float) -> NDArray[np.bool_]:
+    """Which rows of a chunk meet target `number`: its share of the whole cohort to the nearest record, anywhere in the
+    chunk."""
+    first = np.random.default_rng([seed, number]).random()
+    passed = np.floor(first + share * (chunk * CHUNK + np.arange(rows + 1)))
+    return np.random.default_rng([chunk_seed(seed, chunk), number]).permutation(np.diff(passed) > 0)
 
 
 @dataclass(frozen=True)
@@ -176,8 +188,7 @@ class Generator(ABC):
     @classmethod
     def require_own(cls, state: State, version: int) -> None:
         """StateError unless the state is of this kind of generator and this version of its stored form."""
-        if state.config.get("generator") != cls.spec.name or state.config.get("version") != version:
-            raise StateError(f"this is not the state of a generator '{cls.spec.name}', version {version}")
+        state.require(cls.spec.name, version)
 
 
 def sample_in_chunks(

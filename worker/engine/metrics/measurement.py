@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ehr.errors import ConfigError
+from ehr.histories import Histories
 from ehr.records import Records
-from ehr.reports import FAMILIES, Verdict
+from ehr.reports import FAMILIES, HISTORY_FAMILIES, Verdict
 
 Measured = TypeVar("Measured")
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
@@ -95,7 +96,7 @@ class Metric:
     words: Words
 
     def __post_init__(self) -> None:
-        if self.family not in (families := [family.name for family in FAMILIES]):
+        if self.family not in (families := [family.name for family in (*FAMILIES, *HISTORY_FAMILIES)]):
             raise ConfigError(f"there is no family {self.family!r} of metrics; known: {', '.join(families)}")
 
     def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:
@@ -110,6 +111,14 @@ class CohortMetric(Metric):
 
     family: str = "fidelity"
     measure: Callable[[Records, Records, Records, np.random.Generator], Measurement]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryMetric(Metric):
+    """A metric that compares patients over time with real ones: measure(cohort, test, rng)."""
+
+    family: str = "time"
+    measure: Callable[[Histories, Histories, np.random.Generator], Measurement]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,6 @@
-"""How d3pm learns: its objective, AdamW, its learning rates, and early stopping on held-out records."""
+"""How d3pm learns from records: its objective, and restraint about what few patients have taught."""
 
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -12,22 +9,20 @@ from torch import Tensor, nn
 from ehr.errors import DataError
 from ehr.generators.d3pm import TrainingConfig
 from ehr.records import Records
-from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import Denoiser
 from worker.engine.denoisers.few_patients import RESTRAINTS, FewPatients
-from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler, elbo_terms, held_out_elbo
+from worker.engine.losses import elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
 from worker.engine.training.calibration import expected_shares
+from worker.engine.training.denoisers import DenoiserLearner
 from worker.engine.training.devices import precision, seeded
-from worker.engine.training.loop import Learner, Plan, TrainingRun
+from worker.engine.training.loop import Plan, TrainingRun
 from worker.engine.training.processes import Processes
 
 CALIBRATION_ROUNDS = 3
 FIDELITY_LOSS = 1e-3  # of the held-out ELBO, that restraint may cost at most
-SETTLE_RATE = 0.05  # of the learning rate
 SIZE_SHARE = 0.3  # of a batch's records, from which the number of codes is learned
-TIME_SAMPLERS: dict[str, type[TimeSampler]] = {"importance": ImportanceTimes, "power": PowerTimes}
 
 
 class Objective(nn.Module):
@@ -59,8 +54,8 @@ class Objective(nn.Module):
         return l_t, objective, beside if size_log_p is None else beside + contexts.size_loss(size_log_p).mean()
 
 
-class D3PMLearner(Learner):
-    """A denoiser in training. Where there are held-out records, the averaged weights that suit them best are kept."""
+class D3PMLearner(DenoiserLearner):
+    """A denoiser that learns from records."""
 
     def __init__(
         self,
@@ -74,23 +69,10 @@ class D3PMLearner(Learner):
         """`few_patients`: restrains what is kept of codes that few training records have; None: nothing is."""
         self.few_patients = few_patients
         self.restraint: int | None = None  # that was chosen in the end
-        self.denoiser, self.config, self.device = denoiser.to(device), config, device
-        self.noise, self.holdout = noise.to(device), holdout
-        self.weights = dict(denoiser.named_parameters())
-        self.best = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.optimiser = torch.optim.AdamW(
-            _decay_groups(self.weights, config),
-            lr=config.learning_rate,
-            betas=(0.9, config.second_moment_decay),
-            fused=True,
-        )
-        self.times = TIME_SAMPLERS[config.time_sampling](noise.timesteps)
+        super().__init__(denoiser, noise, config, device)
+        self.holdout, self.holds_out = holdout, holdout is not None
         self.processes = Processes.current()
         self.objective = self.processes.together(Objective(denoiser, self.noise, config.auxiliary_weight))
-        self.advice = (
-            f" with learning rate {config.learning_rate}: "
-            "try a lower learning_rate, more warmup_steps or a smaller gradient_clip"
-        )
 
     def plan(self, records: int) -> Plan:
         """How the run is divided, with this many training records."""
@@ -105,9 +87,7 @@ class D3PMLearner(Learner):
     # --- a step ---
 
     def step(self, batch: Records, run: TrainingRun) -> float:
-        self.denoiser.train(run.step < run.settle_at)  # settling is training without dropout
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.config, run)
+        self.prepare_step(run)
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), run.generator)
         x_t = self.noise.q_sample(x_start, t, run.generator)
@@ -125,7 +105,7 @@ class D3PMLearner(Learner):
         loss = (objective / probability[mine]).mean()
         if context_loss is not None:
             loss = loss + context_loss
-        self._descend(loss)
+        self.descend(loss)
         # of all processes, so that their time samplers stay the same
         self.times.update(self.processes.gather(t[mine]), self.processes.gather(l_t))
         return float((l_t / probability[mine]).mean().detach())
@@ -138,44 +118,22 @@ class D3PMLearner(Learner):
         rows = round(max(self.config.context_share, SIZE_SHARE) * len(x_start) / world) * world
         return Contexts.draw(x_start[:rows], generator, self.noise.groups)
 
-    def _descend(self, loss: Tensor) -> None:
-        self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        if self.config.gradient_clip is not None:
-            nn.utils.clip_grad_norm_(self.weights.values(), self.config.gradient_clip)
-        self.optimiser.step()
-
     # --- held-out records ---
-
-    def end_epoch(self, epoch: int, run: TrainingRun) -> None:
-        due = epoch == self.config.epochs or epoch % self.config.evaluate_every == 0
-        if self.holdout is None or not due:
-            return
-        value = self._held_out(self.holdout, run.average, run.seed)
-        if value < min((point["held_out"] for point in run.curve), default=math.inf):
-            self.best = {name: weight.clone() for name, weight in run.average.items()}
-        run.curve.append({"epoch": epoch, "loss": run.loss, "held_out": value})
 
     def _held_out(self, holdout: Records, weights: Mapping[str, Tensor], seed: int) -> float:
         """Held-out ELBO of these weights, always with the same draws, so that epochs compare."""
         sample = holdout.take(np.arange(min(len(holdout), self.config.holdout_records)))
         generator = torch.Generator(self.device).manual_seed(seed)
-        with self._loaded(weights), precision(self.device):
+        with self.loaded(weights), precision(self.device):
             elbo = held_out_elbo(self.denoiser, self.noise, sample, generator, self.config.holdout_draws)
         return self.processes.agreed(elbo.value, self.device)
 
-    def gives_up(self, run: TrainingRun) -> bool:
-        if self.config.patience is None or not run.curve:
-            return False
-        best = min(run.curve, key=lambda point: point["held_out"])
-        over = run.curve[-1]["epoch"] - best["epoch"] >= self.config.patience
-        if over:
-            self.load_weights(self.best)
-        return over
+    def held_out(self, weights: Mapping[str, Tensor], seed: int) -> float:
+        assert self.holdout is not None
+        return self._held_out(self.holdout, weights, seed)
 
-    def finish(self, run: TrainingRun) -> None:
-        weights = run.average if self.holdout is None else self.best
-        self.load_weights(self.restrained(weights, run.seed))
+    def kept(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
+        return self.restrained(weights, seed)
 
     def restrained(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
         """The weights with what few patients have taught restrained as far as held-out records allow, and as far as
@@ -210,52 +168,5 @@ class D3PMLearner(Learner):
         """How common these weights make each code, (N,); None for noise that reveals nothing."""
         if not self.noise.reveals:
             return None
-        with self._loaded(weights), precision(self.device):
+        with self.loaded(weights), precision(self.device):
             return expected_shares(self.denoiser, self.noise, few.some, seed, self.device)
-
-    @contextmanager
-    def _loaded(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Inside, the network has these weights."""
-        current = {name: weight.detach().clone() for name, weight in self.weights.items()}
-        self.load_weights(weights)
-        try:
-            yield
-        finally:
-            self.load_weights(current)
-
-    # --- checkpoints ---
-
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = flat("weights", self.weights) | flat("best", self.best)
-        return tensors | flat("optimiser", optimiser_tensors(self.optimiser)) | flat("times", self.times.state())
-
-    def load(self, checkpoint: Checkpoint) -> None:
-        weights, best = checkpoint.under("weights"), checkpoint.under("best")
-        require_same_network(weights, self.weights)
-        self.load_weights(weights)
-        self.best = {name: best[name].to(self.device).clone() for name in self.weights}
-        load_optimiser(self.optimiser, checkpoint.under("optimiser"))
-        self.times.load(checkpoint.under("times"))
-
-
-def learning_rate(config: TrainingConfig, run: TrainingRun) -> float:
-    """Of the step to come."""
-    if run.step >= run.settle_at:
-        factor = SETTLE_RATE * (run.total - run.step) / (run.total - run.settle_at)
-    elif config.schedule == "exponential":
-        factor = config.decay_per_epoch ** (run.step // run.per_epoch)
-    else:
-        warmup = min(config.warmup_steps, run.total // 10)
-        cosine = 0.5 * (1 + math.cos(math.pi * run.step / run.settle_at))
-        factor = cosine * min(1.0, (run.step + 1) / max(warmup, 1))
-    return config.learning_rate * factor
-
-
-def _decay_groups(weights: dict[str, nn.Parameter], config: TrainingConfig) -> list[dict[str, Any]]:
-    """Weight decay for matrices, its own for the pairwise table, none for biases and norms."""
-    groups: dict[float, list[nn.Parameter]] = {}
-    for name, weight in weights.items():
-        pairwise = name.startswith("pairwise")
-        decay = config.pairwise_decay if pairwise else config.weight_decay if weight.ndim > 1 else 0.0
-        groups.setdefault(decay, []).append(weight)
-    return [{"params": params, "weight_decay": decay} for decay, params in groups.items()]

@@ -9,9 +9,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from ehr.errors import DataError, StateError, TrainingError, TrainingStopped
@@ -50,6 +52,14 @@ class Plan:
     settle_epochs: int = 0  # at the end, which are reached even if the learner gives up before
 
 
+class Rows(Protocol):
+    """What a run learns from, some rows at a time: records, or the histories of patients."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: ArrayLike, /) -> Any: ...
+
+
 class Learner(ABC):
     """What a run trains: a network, its optimisers, and what one step does to them."""
 
@@ -58,8 +68,8 @@ class Learner(ABC):
     advice: str  # what to try when the loss is not a number any more
 
     @abstractmethod
-    def step(self, batch: Records, run: "TrainingRun") -> float:
-        """Learn from a batch; its loss. `run.step` steps have been made before."""
+    def step(self, batch: Any, run: "TrainingRun") -> float:
+        """Learn from a batch of the run's rows; its loss. `run.step` steps have been made before."""
 
     @abstractmethod
     def end_epoch(self, epoch: int, run: "TrainingRun") -> None:
@@ -94,7 +104,7 @@ class TrainingRun:
     def __init__(
         self,
         learner: Learner,
-        train: Records,
+        train: Rows,
         plan: Plan,
         seed: int,
         hooks: Hooks,
@@ -133,7 +143,7 @@ class TrainingRun:
         for start in range(done * self.plan.batch_size, self.per_epoch * self.plan.batch_size, self.plan.batch_size):
             yield order[start : start + self.plan.batch_size]
 
-    def _learn_from(self, batch: Records) -> None:
+    def _learn_from(self, batch: Any) -> None:
         loss = self.learner.step(batch, self)
         settled_for = self.step - self.settle_at
         self.step += 1

@@ -1,0 +1,119 @@
+/* The cohort builder: codes picked by what they are called, an estimate while one types, a preview, and the request. */
+const builder = document.getElementById("builder");
+if (builder) {
+  const asked = { all_of: [], any_of: [], none_of: [], targets: [] };
+  const estimate = document.getElementById("estimate");
+  const preview = document.getElementById("preview");
+
+  const request = () => ({
+    model_id: builder.elements.model_id.value,
+    conditions: {
+      all_of: asked.all_of.map((each) => each.code),
+      any_of: asked.any_of.length ? [asked.any_of.map((each) => each.code)] : [],
+      none_of: asked.none_of.map((each) => each.code),
+    },
+    targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
+  });
+  const whole = () => ({ ...request(), n: Number(builder.elements.n.value), seed: Number(builder.elements.seed.value || 0) });
+
+  let waiting = 0, latest = 0;
+  const ask = async () => {
+    const number = ++latest;
+    if (!builder.elements.n.checkValidity()) return;
+    try {
+      const text = await piece("/app/cohorts/estimate", whole());
+      if (number === latest) estimate.innerHTML = text;
+    } catch (error) {
+      if (number === latest) estimate.textContent = error.message;
+    }
+  };
+  const soon = () => { clearTimeout(waiting); waiting = setTimeout(ask, 250); preview.replaceChildren(); };
+
+  const draw = (section) => {
+    const kind = section.dataset.picker;
+    const chips = asked[kind].map((each, place) => {
+      const chip = document.createElement("li");
+      const text = document.createElement("span");
+      text.textContent = each.name ? `${each.name} (${each.code})` : each.code;
+      chip.append(text);
+      if (kind === "targets") {
+        const share = Object.assign(document.createElement("input"), { type: "number", min: 0, max: 100, value: Math.round(each.share * 100) });
+        share.setAttribute("aria-label", `Share with ${each.code} in per cent`);
+        share.addEventListener("input", () => { each.share = Math.min(Math.max(Number(share.value) / 100, 0), 1); soon(); });
+        chip.append(share, "%");
+      }
+      const away = Object.assign(document.createElement("button"), { type: "button", textContent: "×" });
+      away.setAttribute("aria-label", `Remove ${each.code}`);
+      away.addEventListener("click", () => { asked[kind].splice(place, 1); draw(section); soon(); section.querySelector("[role=combobox]").focus(); });
+      chip.append(away);
+      return chip;
+    });
+    section.querySelector(".chips").replaceChildren(...chips);
+  };
+
+  for (const section of builder.querySelectorAll("[data-picker]")) {
+    const field = section.querySelector("[role=combobox]");
+    const list = section.querySelector("[role=listbox]");
+    const kind = section.dataset.picker;
+    let found = [], at = -1, typed = 0;
+    const close = () => { list.hidden = true; at = -1; field.setAttribute("aria-expanded", "false"); field.removeAttribute("aria-activedescendant"); };
+    const take = (code, name) => {
+      if (code && !asked[kind].some((each) => each.code === code)) asked[kind].push({ code, name, share: 0.5 });
+      field.value = "";
+      close();
+      draw(section);
+      soon();
+    };
+    const mark = () => {
+      [...list.children].forEach((option, place) => option.setAttribute("aria-selected", String(place === at)));
+      if (at >= 0) { field.setAttribute("aria-activedescendant", list.children[at].id); list.children[at].scrollIntoView({ block: "nearest" }); }
+    };
+    const look = async () => {
+      const words = field.value.trim();
+      if (!words) { close(); return; }
+      const told = await send("GET", `${builder.dataset.codes}?limit=12&search=${encodeURIComponent(words)}`);
+      if (words !== field.value.trim()) return;
+      found = told.items;
+      list.replaceChildren(...found.map((each, place) => {
+        const option = document.createElement("li");
+        option.id = `${kind}-option-${place}`;
+        option.setAttribute("role", "option");
+        option.setAttribute("aria-selected", "false");
+        option.textContent = each.description ? `${each.description} (${each.code})` : each.code;
+        option.addEventListener("pointerdown", (event) => { event.preventDefault(); take(each.code, each.description); });
+        return option;
+      }));
+      at = -1;
+      list.hidden = !found.length;
+      field.setAttribute("aria-expanded", String(found.length > 0));
+    };
+    field.addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(() => look().catch((error) => say(error.message)), 150); });
+    field.addEventListener("blur", close);
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") close();
+      else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && !list.hidden) {
+        at = (at + (event.key === "ArrowDown" ? 1 : found.length)) % found.length;
+        if (at < 0) at = found.length - 1;
+        mark();
+      } else if (event.key === "Enter") {
+        if (at >= 0) take(found[at].code, found[at].description);
+        else if (field.value.trim()) take(field.value.trim(), null);
+        else return;
+      } else return;
+      event.preventDefault();
+    });
+  }
+
+  builder.elements.model_id.addEventListener("change", () => location.assign(`/app/cohorts/new?model=${builder.elements.model_id.value}`));
+  builder.elements.n.addEventListener("input", soon);
+  document.getElementById("preview-button").addEventListener("click", (event) =>
+    doing(event.target, async () => {
+      preview.innerHTML = await piece("/app/cohorts/preview", { ...request(), n: 20 });
+      preview.scrollIntoView({ block: "nearest" });
+    }));
+  builder.addEventListener("submit", (event) => {
+    event.preventDefault();
+    doing(event.submitter, async () => location.assign(`/app/jobs/${(await send("POST", "/generate", whole())).id}`));
+  });
+  ask();
+}

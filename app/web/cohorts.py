@@ -1,0 +1,107 @@
+"""Cohorts: the builder with its estimates and previews, and what was made."""
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from app.access import Identity, Maker, Reader, Services_
+from app.library import Cursor
+from app.problems import as_told, detail_for, detail_of
+from app.routers.cohorts import get_cohort
+from app.routers.generate import estimate_cohort
+from app.routers.probe import probe_model
+from app.schemas.requests import GenerateRequest, ProbeRequest
+from app.services import Services
+from app.web import lists
+from app.web.shell import page, page_router
+from ehr.errors import ConflictError, EhrError, UnevaluatedError
+from ehr.formats import WRITERS
+from model_store.repositories import WithholdingRepository
+
+router = page_router()
+PREVIEWED = 20
+MEDIA = {
+    "long.csv": "one row for each code of each record; opens in Excel, R and pandas",
+    "wide.csv": "one row for each record, one column for each code",
+    "parquet": "the long table for pandas, polars, DuckDB and Spark",
+    "arrow": "the long table as an Arrow stream",
+    "ndjson": "one JSON object for each record",
+    "npz": "a sparse matrix for SciPy",
+    "omop.zip": "OMOP CDM 5.4 tables",
+    "mimic-iii.zip": "tables as MIMIC-III has them",
+    "fhir.ndjson": "FHIR R4 resources",
+    "meds.parquet": "the MEDS standard",
+}
+
+
+@router.get("/app/cohorts")
+def show_cohorts(request: Request, services: Services_, identity: Reader, cursor: Cursor = None) -> Response:
+    cohorts = lists.cohorts(services, identity, 25, cursor)
+    names = lists.model_names(services, identity)
+    return page(request, "cohorts.html", identity, {"active": "cohorts", "cohorts": cohorts, "names": names})
+
+
+@router.get("/app/cohorts/new")
+def show_builder(
+    request: Request, services: Services_, identity: Maker, model: Annotated[str, Query(max_length=64)] = ""
+) -> Response:
+    identity.require("read")
+    models = lists.models(services, identity, 100).items
+    chosen = next((each for each in models if each.id == model), models[0] if models else None)
+    return page(request, "builder.html", identity, {"active": "cohorts", "models": models, "chosen": chosen})
+
+
+@router.post("/app/cohorts/estimate")
+def show_estimate(request: Request, body: GenerateRequest, services: Services_, identity: Maker) -> Response:
+    """A piece of the builder: what the request would take."""
+    try:
+        estimate, problem = estimate_cohort(body, services, identity), None
+    except EhrError as error:
+        estimate, problem = None, detail_for(request, error)
+    return page(request, "estimate.html", identity, {"estimate": estimate, "problem": problem, "n": body.n})
+
+
+@router.post("/app/cohorts/preview")
+def show_preview(request: Request, body: ProbeRequest, services: Services_, identity: Maker) -> Response:
+    """A piece of the builder: a few records."""
+    try:
+        probe, problem = probe_model(body, services, identity), None
+    except EhrError as error:
+        probe, problem = None, detail_for(request, error)
+    names = {} if probe is None else {each.code: each.description for each in probe.codes}
+    asked = {*body.conditions.patterns, *(code for target in body.targets for code in target.codes)}
+    return page(request, "preview.html", identity, {"probe": probe, "problem": problem, "names": names, "asked": asked})
+
+
+@router.get("/app/cohorts/{job_id}")
+def show_cohort(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
+    names = lists.model_names(services, identity)
+    return page(
+        request, "cohort.html", identity, {"active": "cohorts", "names": names, **_shown(services, identity, job_id)}
+    )
+
+
+@router.get("/app/cohorts/{job_id}/downloads")
+def show_downloads(request: Request, job_id: str, services: Services_, identity: Reader) -> Response:
+    """A piece of the page, asked for again until it is known whether the cohort may leave."""
+    return page(request, "downloads.html", identity, _shown(services, identity, job_id))
+
+
+def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any]:
+    """With why the cohort may not leave, as a download would answer, or the job that is to find out."""
+    shown: dict[str, Any] = {"cohort": get_cohort(job_id, services, identity), "withheld": None, "evaluation": None}
+    try:
+        with services.database.read_scope() as session:
+            WithholdingRepository(session).check(identity.owner, job_id)
+    except UnevaluatedError as error:
+        shown["evaluation"] = error.evaluation_id
+    except ConflictError as error:
+        shown["withheld"] = detail_of(as_told(error, identity.is_custodian))
+    # the plainest first, and those that nobody has described at the end
+    formats = sorted(shown["cohort"].formats, key=lambda name: [*MEDIA].index(name) if name in MEDIA else len(MEDIA))
+    return shown | {
+        "formats": formats,
+        "media": MEDIA,
+        "with_names": {writer.name for writer in WRITERS if writer.has_names},
+    }

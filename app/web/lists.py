@@ -1,0 +1,37 @@
+"""The lists of the public API as pages need them: newest first, so many at a time."""
+
+from app.access import Identity
+from app.routers.cohorts import list_cohorts
+from app.routers.datasets import list_datasets
+from app.routers.jobs import list_jobs
+from app.routers.models import list_models
+from app.schemas.answers import CohortAnswer, DatasetAnswer, JobAnswer, ModelAnswer, PageAnswer
+from app.services import Services
+
+
+def datasets(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[DatasetAnswer]:
+    return list_datasets(services, who, cursor=cursor, limit=limit)
+
+
+def models(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[ModelAnswer]:
+    return list_models(services, who, cursor=cursor, limit=limit)
+
+
+def cohorts(services: Services, who: Identity, limit: int, cursor: str | None = None) -> PageAnswer[CohortAnswer]:
+    return list_cohorts(services, who, cursor=cursor, limit=limit)
+
+
+def jobs(
+    services: Services,
+    who: Identity,
+    limit: int,
+    cursor: str | None = None,
+    kind: str | None = None,
+    state: str | None = None,
+) -> PageAnswer[JobAnswer]:
+    return list_jobs(services, who, kind=kind, state=state, cursor=cursor, limit=limit)  # type: ignore[arg-type]
+
+
+def model_names(services: Services, who: Identity) -> dict[str, str]:
+    """What models are called, by id."""
+    return {model.id: model.name for model in models(services, who, 500).items}

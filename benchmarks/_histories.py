@@ -1,0 +1,93 @@
+"""Patients over time for benchmarks: the simulated population, or dated visits in long tables."""
+
+import csv
+import gzip
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from ehr.groups import Groups, find_groups
+from ehr.histories import Histories
+from ehr.records import Records, indptr_of
+from ehr.vocabulary import Vocabulary
+from worker.engine.population import simulate_histories
+
+HELD_OUT = 0.05  # of the training patients
+
+
+@dataclass(frozen=True)
+class Patients:
+    """Patients to learn from, to stop early by, and to be judged by; nobody is in two of them."""
+
+    train: Histories
+    holdout: Histories
+    test: Histories
+    vocabulary: Vocabulary
+    simulated: bool
+
+    @property
+    def visit_groups(self) -> Groups:
+        return find_groups(self.train.visits, self.vocabulary.codes)
+
+    @property
+    def static_groups(self) -> Groups:
+        return find_groups(self.train.static, self.vocabulary.codes)
+
+
+def patients_in(folder: Path | None, most: int | None) -> Patients:
+    """Those of a folder with train.csv.gz and test.csv.gz, or simulated ones; at most so many to learn from."""
+    if folder is None:
+        train, vocabulary = simulate_histories(most or 10_000, 0)
+        test, _ = simulate_histories(min(most or 5_000, 5_000), 1)
+    else:
+        train, test, vocabulary = load_visits(folder)
+        train = train.take(np.arange(min(most or len(train), len(train))))
+        test = test.take(np.arange(min(most or len(test), len(test))))
+    order = np.random.default_rng(0).permutation(len(train))
+    holdout, learn = np.split(order, [max(int(HELD_OUT * len(order)), 20)])
+    return Patients(train.take(learn), train.take(holdout), test, vocabulary, folder is None)
+
+
+def load_visits(folder: Path) -> tuple[Histories, Histories, Vocabulary]:
+    """(train, test, vocabulary) from long tables: patient_id, date, vocabulary, code, sex, birth_year."""
+    rows = {name: list(_rows(folder / f"{name}.csv.gz")) for name in ("train", "test")}
+    codes = sorted({code for table in rows.values() for *_, code, _ in table})
+    statics = sorted({code for table in rows.values() for *_, static in table for code in static})
+    vocabulary = Vocabulary((*statics, *codes))
+    train, test = (_histories(table, vocabulary) for table in rows.values())
+    return train, test, vocabulary
+
+
+def _rows(path: Path) -> Iterator[tuple[str, date, str, tuple[str, ...]]]:
+    """(patient, date, code, static codes: sex and decade of birth)."""
+    with gzip.open(path, "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            static = f"SEX:{row['sex']}", f"BORN:{row['birth_year'][:3]}0s"
+            yield row["patient_id"], date.fromisoformat(row["date"]), f"{row['vocabulary']}:{row['code']}", static
+
+
+def _histories(rows: list[tuple[str, date, str, tuple[str, ...]]], vocabulary: Vocabulary) -> Histories:
+    place = vocabulary.positions
+    visits = sorted({(patient, day) for patient, day, *_ in rows})
+    number = {visit: row for row, visit in enumerate(visits)}
+    patients = list(dict.fromkeys(patient for patient, _ in visits))
+    static = {patient: [place[code] for code in each] for patient, *_, each in rows}
+    days = np.array([day.toordinal() for _, day in visits])
+    counts = np.unique([patient for patient, _ in visits], return_counts=True)[1]
+    offsets = indptr_of(counts)
+    gaps = np.diff(days, prepend=days[0])
+    gaps[offsets[:-1]] = 0
+    return Histories(
+        Records.from_pairs(
+            [number[patient, day] for patient, day, *_ in rows],
+            [place[code] for *_, code, _ in rows],
+            len(visits),
+            len(vocabulary),
+        ),
+        offsets,
+        gaps.astype(np.int32),
+        Records.from_sets([static[patient] for patient in patients], len(vocabulary)),
+    )

@@ -1,0 +1,167 @@
+"""Patients over time: how real are their courses, are conditions met, and how long does it take?
+
+python -m benchmarks.time                                    # the simulated population, whose links are known
+python -m benchmarks.time --data ../shared/data/synpuf-visits
+
+Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,birth_year), split by patient.
+"""
+
+import numpy as np
+
+from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
+from benchmarks._histories import Patients, patients_in
+from benchmarks._time_conditions import against_exact, attainment
+from ehr.histories import Histories
+from worker.engine.generators.markov import MarkovGenerator
+from worker.engine.generators.visits import VisitsGenerator
+from worker.engine.histories.protocol import HistoryFit, HistoryRequest
+from worker.engine.metrics.measurement import Result
+from worker.engine.metrics.privacy import plan_attacks
+from worker.engine.metrics.time import plan_time
+from worker.engine.metrics.time.r2 import NOREPEAT_R2, SIX_R2
+from worker.engine.metrics.time.yardsticks import all_visits
+from worker.engine.population import simulated_histories
+from worker.engine.training import Hooks
+
+COMPARED = 5_000  # patients
+CONDITIONED = 512  # for each condition
+EXACTLY = 300  # patients whose next visits are compared with exact probabilities
+
+
+def main() -> None:
+    parser = options(__doc__ or "", data=True)
+    parser.add_argument("--patients", type=int, help="to learn from, at most; default: all, or 10,000 simulated ones")
+    parser.add_argument("--epochs", type=int, help="other than the default")
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    data = patients_in(arguments.data, 400 if quick else arguments.patients)
+    counts = data.train.visit_counts()
+    console.print(
+        f"{len(data.train):,} patients, {len(data.train.visits):,} visits ({counts.mean():.1f} each, {counts.max()} at "
+        f"most), {data.train.visits.sizes().mean():.1f} of {len(data.vocabulary):,} codes at a visit"
+    )
+    figures = Figures()
+    model = _trained(data, 2 if quick else arguments.epochs, figures)
+    n = min(400 if quick else COMPARED, len(data.train))
+    synth = _drawn(model, n, figures)
+    _compare(synth, data, figures, quick)
+    if data.simulated:
+        _next_visits(model, data, figures)
+        against_exact(model, data, 64 if quick else 4 * CONDITIONED, figures)
+    attainment(model, data, 64 if quick else CONDITIONED, figures)
+    figures.finish(arguments.json)
+
+
+def _trained(data: Patients, epochs: int | None, figures: Figures) -> VisitsGenerator:
+    changes = {} if epochs is None else {"training": {"epochs": epochs}}
+    settings = VisitsGenerator.spec.resolve(None, changes, len(data.train), len(data.vocabulary), on_gpu=False)
+    with progress_bar("training") as advance, timed() as seconds:
+        hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))
+        fit = HistoryFit(
+            data.train,
+            data.holdout,
+            settings.config or {},
+            hooks=hooks,
+            visit_groups=data.visit_groups,
+            static_groups=data.static_groups,
+        )
+        model = VisitsGenerator.fit(fit)
+    elbo = model.held_out_elbo(data.test)
+    curve = ", ".join(f"{point['held_out']:.3f}" for point in model.curve)
+    console.print(
+        f"trained in {seconds[0]:.0f} s; unseen visits: {elbo.value:.3f} +- {elbo.standard_error:.3f} nats each; "
+        f"held-out ones on the way: {curve}"
+    )
+    figures.add("time.train_seconds", seconds[0], f"s, {len(data.train.visits):,} visits")
+    figures.add("time.held_out_elbo", elbo.value, "nats per visit")
+    return model
+
+
+def _drawn(model: VisitsGenerator, n: int, figures: Figures) -> Histories:
+    model.sample(HistoryRequest(64, seed=1))
+    before = peak_rss_gib()
+    with progress_bar("drawing patients") as advance, timed() as seconds:
+        synth = model.sample(HistoryRequest(n, seed=2), advance)
+    rate = len(synth.visits) / 10 / seconds[0]
+    figures.add("time.patients_per_s", rate, "patients of ten visits per second")
+    figures.add("time.sampling_gib", peak_rss_gib() - before, f"GiB more at the peak, for {n:,} patients")
+    return synth
+
+
+def _compare(synth: Histories, data: Patients, figures: Figures, quick: bool) -> None:
+    """Every metric of time, beside real patients, the last visit only, and visits shuffled."""
+    markov = MarkovGenerator.fit(HistoryFit(data.train)).sample(HistoryRequest(len(synth), seed=3))
+    plan = plan_time(synth, data.test, data.train, markov, np.random.default_rng(0))
+    results: dict[str, Result] = {}
+    with progress_bar("metrics of time") as advance:
+        for name, measure in plan:
+            results[name] = measure()
+            advance(len(results), len(plan))
+    roles = ("value", "floor", "markov", "shuffled")
+    rows = [[name, *(_said(result, role) for role in roles)] for name, result in results.items()]
+    show(f"{len(synth):,} patients", ["metric", "synthetic", "real", "last visit only", "shuffled"], rows)
+
+    def worst(names: list[str]) -> float:
+        return max(_value(results[name], "floor") - _value(results[name], "value") for name in names)
+
+    figures.add("time.r2_gap_max", worst([metric.name for metric in SIX_R2]), "floor minus ours, worst of six R²")
+    figures.add("time.norepeat_gap_max", worst([metric.name for metric in NOREPEAT_R2]), "the same, different codes")
+    figures.add("time.ks_max", max(_value(results[name], "value") for name in ("gap_ks", "visits_ks")), "KS distance")
+    figures.add("time.recurrence_spearman", _value(results["recurrence"], "value"), "over codes")
+    figures.add("time.next_auroc_gap", worst(["next_auroc", "next_recall_10"]), "real minus synthetic, worse of two")
+    beaten = [name for name, result in results.items() if _beats(result)]
+    figures.add("time.beats_markov", len(beaten), f"of {len(results)} metrics")
+    if not quick:
+        _membership(synth, data, figures)
+
+
+def _value(result: Result, role: str) -> float:
+    value = result.measured[role].value
+    return np.nan if value is None else value
+
+
+def _beats(result: Result) -> bool:
+    """Whether the value is as good as the Markov chain's, or better."""
+    ours, theirs = _value(result, "value"), _value(result, "markov")
+    return ours >= theirs if result.metric.direction == "higher" else ours <= theirs
+
+
+def _said(result: Result, role: str) -> str:
+    measured = result.measured[role]
+    return "absent" if measured.value is None else f"{measured.value:.4f}"
+
+
+def _membership(synth: Histories, data: Patients, figures: Figures) -> None:
+    """Attacks on whole patients: members are training patients, others are held out."""
+    cohort, train, holdout, control = (all_visits(each) for each in (synth, data.train, data.holdout, data.test))
+    rows = []
+    for name, attack in plan_attacks(cohort, train, holdout, control, np.random.default_rng(0)):
+        if name in ("mir", "mia_tpr_at_fpr"):
+            gain = attack().roles.gain
+            rows.append([name, *("absent" if x is None else f"{x:+.4f}" for x in (gain.value, gain.low, gain.high))])
+            if name == "mir" and gain.value is not None:
+                figures.add(
+                    "time.membership_gain", gain.value, f"F1 above control, {gain.low:+.3f} to {gain.high:+.3f}"
+                )
+    show("membership of whole patients", ["attack", "gain", "low", "high"], rows)
+
+
+def _next_visits(model: VisitsGenerator, data: Patients, figures: Figures) -> None:
+    """P(code at the next visit | all visits before) beside the exact one, over visits and codes."""
+    some = data.test.take(np.arange(min(EXACTLY, len(data.test))))
+    later = np.delete(np.arange(len(some.visits)), some.offsets[:-1])
+    exact = simulated_histories().predictions(some).codes[later - 1]
+    said = model.next_visits(some)[later]
+    before = some.visits.take(later - 1).to_dense() > 0
+    chain = MarkovGenerator.fit(HistoryFit(data.train)).codes
+    markov = np.where(before, chain[2], chain[1])
+    errors = [float(np.abs(each - exact).mean()) for each in (said, markov, data.train.visits.prevalence()[None])]
+    console.print(
+        f"P(code at the next visit), mean absolute error over {len(later):,} visits: {errors[0]:.5f}; last visit only "
+        f"{errors[1]:.5f}; prevalence {errors[2]:.5f}"
+    )
+    figures.add("time.next_visit_mae", errors[0], f"{errors[1]:.5f} with the last visit only")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Which patients over time are asked for: codes they ever, never or at some visit have, in which order, how many visits
+over how many days, who they are at the start, and which visits they begin with.
+
+`AskedHistoryCondition` is what a person wrote; `HistoryCondition` is the same in indices of one vocabulary.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from ehr.conditions import MOST_TERMS, AskedCondition, Condition
+from ehr.errors import ConditionError
+from ehr.fields import Code
+from ehr.histories import Histories
+from ehr.records import Records, indptr_of
+from ehr.vocabulary import Vocabulary
+
+MOST_VISITS = 10_000
+MOST_DAYS = 100_000
+NEVER = np.iinfo(np.int64).max  # the number of the first visit with a code, where there is none
+
+
+class AskedVisit(AskedCondition):
+    """What a patient's visit of that number, counted from 1, has."""
+
+    visit: int = Field(ge=1, le=MOST_VISITS)
+
+
+class AskedOrder(BaseModel):
+    """The first visit with `first` comes before the first with `then`, and there are both."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    first: Code
+    then: Code
+
+
+class AskedPromptVisit(BaseModel):
+    """A visit that is given, so many days after the one before."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    codes: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
+    gap_days: int = Field(0, ge=0, le=MOST_DAYS)
+
+
+class AskedHistoryCondition(BaseModel):
+    """Every code of `ever` at some visit, none of `never` at any. A wildcard means one of the codes it matches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ever: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
+    never: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
+    at_visit: list[AskedVisit] = Field(default_factory=list, max_length=MOST_TERMS)
+    before: list[AskedOrder] = Field(default_factory=list, max_length=8)
+    fewest_visits: int = Field(1, ge=1, le=MOST_VISITS)
+    most_visits: int | None = Field(None, ge=1, le=MOST_VISITS)
+    shortest_days: int = Field(0, ge=0, le=MOST_DAYS, description="from the first visit to the last, at least")
+    longest_days: int | None = Field(None, ge=0, le=MOST_DAYS, description="and at most")
+    start: AskedCondition = Field(default_factory=AskedCondition, description="sex, age band and what else is static")
+    prompt: list[AskedPromptVisit] = Field(
+        default_factory=list, max_length=MOST_TERMS, description="the first visits; at least one more follows"
+    )
+
+    def resolve(self, vocabulary: Vocabulary) -> "HistoryCondition":
+        """Patterns to indices; UnknownCodeError or ConditionError where that cannot be."""
+        visits = [vocabulary.matching_any(visit.codes) for visit in self.prompt]
+        return HistoryCondition(
+            len(vocabulary),
+            ever=tuple(frozenset(vocabulary.matching(pattern)) for pattern in self.ever),
+            never=frozenset(vocabulary.matching_any(self.never)),
+            at_visit=tuple((each.visit, vocabulary.resolve(each)) for each in self.at_visit),
+            before=tuple(
+                (frozenset(vocabulary.matching(each.first)), frozenset(vocabulary.matching(each.then)))
+                for each in self.before
+            ),
+            visits=(self.fewest_visits, self.most_visits),
+            days=(self.shortest_days, self.longest_days),
+            start=vocabulary.resolve(self.start),
+            prompt=prompt_of(visits, [visit.gap_days for visit in self.prompt], len(vocabulary)) if visits else None,
+        )
+
+
+def prompt_of(visits: Iterable[Iterable[int]], gaps: Iterable[int], n_codes: int) -> Histories:
+    """One patient's first visits; the gap of the first does not count."""
+    records, days = Records.from_sets(visits, n_codes), np.array(list(gaps), dtype=np.int32)
+    days[:1] = 0
+    return Histories(records, indptr_of(np.array([len(records)])), days, Records.from_sets([[]], n_codes))
+
+
+@dataclass(frozen=True)
+class HistoryCondition:
+    """What a patient must be. Contradictions are refused when it is made."""
+
+    n_codes: int
+    ever: tuple[frozenset[int], ...] = ()  # one code of each set at some visit
+    never: frozenset[int] = frozenset()
+    at_visit: tuple[tuple[int, Condition], ...] = ()  # visits are counted from 1
+    before: tuple[tuple[frozenset[int], frozenset[int]], ...] = ()  # first visits with either set, in this order
+    visits: tuple[int, int | None] = (1, None)
+    days: tuple[int, int | None] = (0, None)  # from the first visit to the last
+    start: Condition | None = None  # on static codes
+    prompt: Histories | None = None  # one patient: the first visits; static codes may be left open
+
+    def __post_init__(self) -> None:
+        for codes in (*self.ever, *(codes for pair in self.before for codes in pair)):
+            if not codes - self.never:
+                raise ConditionError(f"every code of {sorted(codes)} must be there and must never be there")
+        for first, then in self.before:
+            if first <= then:
+                raise ConditionError(f"{sorted(first)} cannot come before codes that it is among")
+        for number, condition in self.at_visit:
+            if self.visits[1] is not None and number > self.visits[1]:
+                raise ConditionError(f"visit {number} is asked for, but patients have {self.visits[1]} at most")
+            if condition.all_of & self.never or any(group <= self.never for group in condition.any_of):
+                raise ConditionError(f"visit {number} must have a code that the patient must never have")
+        for name, (least, most) in {"visits": self.visits, "days": self.days}.items():
+            if most is not None and least > most:
+                raise ConditionError(f"at least {least} and at most {most} {name} cannot be")
+        self._check_prompt()
+
+    def _check_prompt(self) -> None:
+        prompt, most = self.prompt, self.visits[1]
+        if prompt is None:
+            return
+        if len(prompt) != 1 or prompt.n_codes != self.n_codes:
+            raise ConditionError("a prompt is the visits of one patient, in the same vocabulary")
+        if most is not None and len(prompt.visits) >= most:
+            raise ConditionError(
+                f"{len(prompt.visits)} visits are given and one more follows, but at most {most} may be"
+            )
+        if self.never & set(prompt.visits.indices.tolist()):
+            raise ConditionError("a visit that is given has a code that the patient must never have")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every patient satisfies it."""
+        return self == HistoryCondition(self.n_codes, start=self.start) and (self.start is None or self.start.is_empty)
+
+    @property
+    def fewest_visits(self) -> int:
+        """That a patient needs for the numbers that are named; codes may need more."""
+        given = 0 if self.prompt is None else len(self.prompt.visits) + 1
+        ordered = 2 if self.before else 1
+        return max(self.visits[0], given, ordered, *(number for number, _ in self.at_visit), 1)
+
+    def satisfied_by(self, histories: Histories) -> NDArray[np.bool_]:
+        """Which patients satisfy the condition, (P,)."""
+        counts, days = histories.visit_counts(), histories.days()[histories.offsets[1:] - 1]
+        met = np.ones(len(histories), dtype=bool)
+        for amount, (least, most) in ((counts, self.visits), (days, self.days)):
+            met &= (amount >= least) & (amount <= (NEVER if most is None else most))
+        for codes in self.ever:
+            met &= first_visits(histories, codes) < NEVER
+        met &= first_visits(histories, self.never) == NEVER
+        for first, then in self.before:
+            b = first_visits(histories, then)
+            met &= (first_visits(histories, first) < b) & (b < NEVER)
+        for number, condition in self.at_visit:
+            long_enough = np.flatnonzero(met & (counts >= number))
+            at = histories.visits.take(histories.offsets[long_enough] + number - 1)
+            met &= False
+            met[long_enough] = condition.satisfied_by(at)
+        if self.start is not None:
+            met &= self.start.satisfied_by(histories.static)
+        return met & self._begins_as_given(histories)
+
+    def _begins_as_given(self, histories: Histories) -> NDArray[np.bool_]:
+        prompt = self.prompt
+        met = np.ones(len(histories), dtype=bool)
+        if prompt is None:
+            return met
+        static = prompt.static.take(np.zeros(len(histories), np.int64))
+        if len(prompt.static.indices):
+            met &= _same(static, histories.static)
+        met &= histories.visit_counts() > len(prompt.visits)
+        for number in range(len(prompt.visits)):
+            rows = np.flatnonzero(met)
+            at = histories.offsets[rows] + number
+            given = prompt.visits.take(np.full(len(rows), number))
+            same = _same(histories.visits.take(at), given) & (histories.gaps[at] == prompt.gaps[number])
+            met[rows] = same
+        return met
+
+
+def first_visits(histories: Histories, codes: Iterable[int]) -> NDArray[np.int64]:
+    """The number (from 0) of each patient's first visit with one of the codes, (P,); NEVER where there is none."""
+    rows = np.flatnonzero(histories.visits.having_any(codes))
+    patients = histories.patients()[rows]
+    found = np.full(len(histories), NEVER)
+    np.minimum.at(found, patients, rows - histories.offsets[patients])
+    return found
+
+
+def _same(a: Records, b: Records) -> NDArray[np.bool_]:
+    """Which records are equal, row by row."""
+    same: NDArray[np.bool_] = a.sizes() == b.sizes()
+    rows = np.flatnonzero(same)
+    left, right = a.take(rows), b.take(rows)
+    different = np.bincount(left.rows(), weights=left.indices != right.indices, minlength=len(rows))
+    same[rows] = different == 0
+    return same
+
+
+@dataclass(frozen=True)
+class HistoryTarget:
+    """A share of the cohort that shall ever have one of these codes; the others shall never have one."""
+
+    n_codes: int
+    codes: frozenset[int]
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ConditionError(f"the share of a target must be between 0 and 1, not {self.share}")
+
+    def required(self, condition: HistoryCondition | None) -> Callable[[], HistoryCondition]:
+        """`condition` for patients who meet the target; made when called, so that it is refused only if needed."""
+        base = condition or HistoryCondition(self.n_codes)
+        return lambda: replace(base, ever=(*base.ever, self.codes))
+
+    def excluded(self, condition: HistoryCondition | None) -> Callable[[], HistoryCondition]:
+        """`condition` for patients who do not meet the target."""
+        base = condition or HistoryCondition(self.n_codes)
+        return lambda: replace(base, never=base.never | self.codes)

@@ -1,0 +1,100 @@
+"""A visit as a record: its codes, what is true of the patient at every visit, the gap before it, and whether it is
+the last one. Gap and ending are groups of which exactly one holds, so they are drawn, hidden and fixed as codes are."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ehr.groups import Group, Groups
+from ehr.histories import Histories
+from ehr.records import Records, indptr_of
+from worker.engine.histories.gaps import FIRST, GapBuckets
+
+
+@dataclass(frozen=True)
+class VisitTokens:
+    """Tokens are, in this order: N codes of visits, static codes, buckets of gaps, "goes on" and "ends"."""
+
+    n_codes: int
+    static: NDArray[np.int64]  # (S,) codes that are static for some patient, ascending
+    gaps: GapBuckets
+    groups: Groups  # of tokens
+
+    @classmethod
+    def of(cls, histories: Histories, visit_groups: Groups | None = None, static_groups: Groups | None = None) -> Self:
+        """The tokens of these patients; the groups are of codes, within visits and within static codes."""
+        gaps = GapBuckets.of(np.delete(histories.gaps, histories.offsets[:-1]))
+        static = np.unique(histories.static.indices).astype(np.int64)
+        return cls.with_groups(histories.n_codes, static, gaps, visit_groups, static_groups)
+
+    @classmethod
+    def with_groups(
+        cls,
+        n_codes: int,
+        static: NDArray[np.int64],
+        gaps: GapBuckets,
+        visit_groups: Groups | None,
+        static_groups: Groups | None,
+    ) -> Self:
+        first_gap, first_end = n_codes + len(static), n_codes + len(static) + len(gaps)
+        place = {int(code): n_codes + number for number, code in enumerate(static)}
+        groups = list(visit_groups.groups) if visit_groups is not None else []
+        for group in static_groups.groups if static_groups is not None else ():
+            members = tuple(place[code] for code in group.codes if code in place)
+            if members:
+                groups.append(Group(group.name, members, group.rule, group.origin))
+        groups.append(Group("gap", tuple(range(first_gap, first_end)), "exactly one"))
+        groups.append(Group("ending", (first_end, first_end + 1), "exactly one"))
+        return cls(n_codes, static, gaps, Groups(first_end + 2, tuple(groups)))
+
+    def __len__(self) -> int:
+        return self.first_end + 2
+
+    @property
+    def first_static(self) -> int:
+        return self.n_codes
+
+    @property
+    def first_gap(self) -> int:
+        return self.n_codes + len(self.static)
+
+    @property
+    def first_end(self) -> int:
+        """The token that says that the patient comes again; the next one says that this visit is the last."""
+        return self.first_gap + len(self.gaps)
+
+    @property
+    def last(self) -> int:
+        return self.first_end + 1
+
+    def records(self, histories: Histories, cut: NDArray[np.bool_] | None = None) -> Records:
+        """One record of tokens for each visit. `cut` (P,): patients of whom later visits were left out."""
+        visits, patients = histories.visits, histories.patients()
+        static = histories.static.take(patients)
+        rows = np.arange(len(visits))
+        is_first = np.zeros(len(visits), dtype=bool)
+        is_first[histories.offsets[:-1]] = True
+        bucket = np.where(is_first, FIRST, self.gaps.bucket(histories.gaps)) if len(self.gaps) > 1 else 0 * rows
+        ends = np.full(len(visits), self.first_end)
+        ends[histories.offsets[1:] - 1] = self.last if cut is None else np.where(cut, self.first_end, self.last)
+        known = np.isin(static.indices, self.static)
+        statics = self.first_static + np.searchsorted(self.static, static.indices[known])
+        all_rows: list[NDArray[Any]] = [visits.rows(), static.rows()[known], rows, rows]
+        codes: list[NDArray[Any]] = [visits.indices, statics, self.first_gap + bucket, ends]
+        return Records.from_pairs(np.concatenate(all_rows), np.concatenate(codes), len(visits), len(self))
+
+    def split(self, x: NDArray[np.uint8]) -> tuple[Records, Records]:
+        """(codes of visits, static codes) of drawn tokens (B, tokens), both in the vocabulary."""
+        visits = Records.from_dense(x[:, : self.n_codes])
+        rows, places = np.nonzero(x[:, self.first_static : self.first_gap])
+        return visits, Records.from_pairs(rows, self.static[places], len(x), self.n_codes)
+
+
+def in_order(patients: NDArray[np.int64], gaps: NDArray[np.int64], visits: Records, static: Records) -> Histories:
+    """Histories of drawn visits, each with its patient and the gap before it, in the order in which they were drawn:
+    all first visits, then all second ones, and so on."""
+    order = np.argsort(patients, kind="stable")
+    offsets = indptr_of(np.bincount(patients, minlength=len(static)))
+    return Histories(visits.take(order), offsets, gaps[order].astype(np.int32), static)
