@@ -58,7 +58,7 @@ def test_bundle(caller: Caller) -> None:
     answer = caller.http.get(f"/models/{model}/bundle")
     assert answer.headers["content-type"] == "application/zip"
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-        assert set(archive.namelist()) == {"manifest.json", "weights.safetensors"}
+        assert set(archive.namelist()) == {"manifest.json", "weights.safetensors", "model.json"}
         assert json.loads(archive.read("manifest.json"))["vocabulary"] == list(CODES)
 
 
