@@ -6,8 +6,8 @@ from fastapi import APIRouter
 
 from app.access import Maker, Services_
 from app.exposure import caps_of, exposed_by
-from app.feasibility import feasibility_of
 from app.gate import unknown
+from app.histories import feasibility_for
 from app.readings import readings_of
 from app.schemas.answers import ModelCodeAnswer, ProbeAnswer
 from app.schemas.requests import GenerateRequest, ProbeRequest
@@ -29,7 +29,7 @@ def probe_model(body: ProbeRequest, services: Services_, identity: Maker) -> Pro
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
     request = GenerateRequest(**dict(body))
-    feasibility = feasibility_of(services, model, request)
+    feasibility = feasibility_for(services, model, request)
     feasibility.require()
     facts, reference = services.facts_of(model), services.reference_of(model)
     if feasibility.withheld is not None or reference is None:

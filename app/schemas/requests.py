@@ -87,7 +87,7 @@ class TrainRequest(Request):
 class ModelChanges(Request):
     """What people call a model and say about it. What is left out stays as it is."""
 
-    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+    model_config = with_examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
 
     name: Name | None = None
     tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
@@ -156,7 +156,7 @@ class GenerateRequest(Request):
 class ProbeRequest(Request):
     """Look at a few records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 20,
