@@ -48,7 +48,7 @@ def main() -> None:
     if data.simulated:
         _next_visits(model, data, figures)
         against_exact(model, data, 32 if quick else 4 * CONDITIONED, figures)
-    attainment(model, data, 32 if quick else CONDITIONED, figures)
+    attainment(model, data, 32 if quick else CONDITIONED, figures, 5 if quick else None)
     figures.finish(arguments.json)
 
 
