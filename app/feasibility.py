@@ -57,7 +57,7 @@ def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> F
     RequestError if the model or the service does not offer what is asked, whatever the conditions are.
     """
     facts = services.facts_of(model)
-    _check_limits(services.settings.max_records, facts.timesteps, body)
+    check_limits(services.settings.max_records, facts.timesteps, body)
     method = _method(model, body)
     verdict = withholding_verdict(model.details)
     by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
@@ -200,7 +200,7 @@ def _share(matching: int, drawn: int) -> SupportAnswer:
     return SupportAnswer(matching=matching, drawn=drawn, share=matching / drawn if drawn else None)
 
 
-def _check_limits(max_records: int, timesteps: int | None, body: GenerateRequest) -> None:
+def check_limits(max_records: int, timesteps: int | None, body: GenerateRequest) -> None:
     if body.n > max_records:
         raise RequestError(f"n: a cohort has at most {max_records:,} records")
     if body.steps is not None and timesteps is not None and body.steps > timesteps:

@@ -63,7 +63,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
     services.sweeper.start()
     services.webhooks.start()
-    await anyio.to_thread.run_sync(services.forget_what_is_old)
     try:
         yield
     finally:

@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,9 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.AccessError, 401, "unauthorized", "A valid API key is needed"),
     Row(errors.ScopeError, 403, "forbidden", "The API key does not allow this"),
     Row(errors.ExposureError, 429, "exposure-cap", "The key has had as much of this model as it may have"),
+    Row(errors.QuotaError, 429, "quota", "The owner has as much at a time as they may have"),
+    Row(errors.TooManyFailuresError, 429, "too-many-failures", "Too many requests without a valid key"),
+    Row(errors.TimeLimitError, 500, "time-limit", "The job has run for as long as one may"),
     Row(errors.StoreError, 503, "store-unavailable", "The store cannot be used"),
     Row(errors.StoreFullError, 507, "store-full", "There is no room left"),
     Row(errors.CorruptError, 500, "corrupt", "Stored data was damaged"),
@@ -64,6 +68,7 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.JobInterruptedError, 409, "cancelled", "The job was interrupted"),
     Row(errors.LeaseLostError, 409, "lease-lost", "Another attempt has taken over"),
     Row(errors.JobCancelledError, 409, "cancelled", "The job was cancelled"),
+    Row(errors.TurnOverError, 409, "turn-over", "It is another job's turn"),
     Row(errors.WorkerStoppingError, 409, "worker-stopping", "The worker is told to stop"),
     Row(errors.EhrError, 500, "internal", "Something went wrong"),
     Row(sql.OperationalError, 503, "database-unavailable", "The database does not answer"),
@@ -88,6 +93,14 @@ COUNTED = {
     "conditions": "distinct conditions",
     "small_conditions": "conditions that hardly any patient satisfies",
 }
+# what is limited at a time -> in words, and which setting has the limit
+LIMITED = {
+    "queued_jobs": "jobs waiting",
+    "running_jobs": "jobs running",
+    "queued_records": "synthetic records waited for",
+    "stored_bytes": "bytes in datasets, models, cohorts and uploads",
+}
+RETRY_SECONDS = 30  # for what becomes less by itself
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "2"}}
 
 
@@ -112,9 +125,22 @@ def problem_of(error: Exception, **more: Any) -> JSONResponse:
         log.error("request failed", extra={"problem": row.slug}, exc_info=None if deliberate else error)
     if isinstance(error, errors.RequestError):
         more = error.more | more
-    if isinstance(error, errors.ExposureError):
+    if isinstance(error, errors.ExposureError | errors.QuotaError):
         more = {name: getattr(error, name) for name in ("counted", "cap", "used", "asked")} | more
-    return problem(row.status, row.slug, row.title, detail_of(error) if deliberate else row.title, **more)
+    answer = problem(row.status, row.slug, row.title, detail_of(error) if deliberate else row.title, **more)
+    if (seconds := _retry_after(error)) is not None:
+        answer.headers["Retry-After"] = str(seconds)
+    return answer
+
+
+def _retry_after(error: Exception) -> int | None:
+    """Seconds after which the same request may be answered differently; None if waiting does not help."""
+    match error:
+        case errors.TooManyFailuresError(wait_seconds=seconds):
+            return math.ceil(seconds)
+        case errors.QuotaError(counted=counted, cap=cap, asked=asked) if counted != "stored_bytes" and asked <= cap:
+            return RETRY_SECONDS
+    return None
 
 
 def detail_of(error: Exception) -> str:
@@ -130,6 +156,13 @@ def detail_of(error: Exception) -> str:
             had = f"This key may have {cap:,} {COUNTED[counted]} of this model and has had {used:,}; this asks for"
             raised = "Waiting does not help: whoever runs the service can raise it with 'ehr-d3pm keys caps'."
             return f"{had} {asked:,} more. {raised} GET /models/{{id}}/exposure shows what was counted."
+        case errors.QuotaError(counted=counted, cap=cap, used=used, asked=asked):
+            has = (
+                f"The owner of this key may have {cap:,} {LIMITED[counted]} and has {used:,}; this asks for {asked:,}."
+            )
+            fewer = "Delete some" if counted == "stored_bytes" else "Wait for some to end, or cancel some"
+            raised = "whoever runs the service can raise it with 'ehr-d3pm owners limit'."
+            return f"{has} {fewer}, or ask: {raised}"
     return str(error)
 
 

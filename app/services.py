@@ -2,18 +2,16 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from app.denials import Denials
+from app.failed_logins import FailedLogins
 from app.metrics import Metrics
 from app.recent_reads import RecentReads
 from app.stored_forms import StoredForms
 from ehr.audits import ReferenceFacts
-from ehr.generators import generator_spec
+from ehr.generators import history_generator_names, spec_named
 from ehr.groups import Groups
 from ehr.rules import Rules
 from ehr.support import ReferenceCohort
@@ -22,7 +20,6 @@ from model_store.blobs import BlobStore, open_store
 from model_store.bundles import load_reference
 from model_store.database import Database
 from model_store.manifests import DatasetManifest, ModelManifest, vocabulary_in
-from model_store.repositories import DeliveryRepository, IdempotencyRepository
 from model_store.repositories.base import OwnedRepository, Row
 from model_store.tables import Dataset, Model
 from runtime.broker import Broker
@@ -33,7 +30,6 @@ from worker.contract import ROUTES
 
 REMEMBERED_VOCABULARIES = 16
 REMEMBERED_REFERENCES = 4  # each holds a number for every code of every record that a model drew
-KEY_SECONDS = 7 * 86_400
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,7 @@ class Services:
         self.webhooks = WebhookSender(self.database, settings.webhooks_private, settings.sweep_seconds)
         self.forms = StoredForms(self.database, self.store)
         self.recent_reads = RecentReads()
+        self.failed_logins = FailedLogins(settings.failed_logins)
         self.sweeper = Sweeper(self.database, self.broker, self.store, ROUTES, settings)
         # What lies under a manifest's hash never changes, so it can be remembered without ever being wrong.
         self._facts = lru_cache(REMEMBERED_VOCABULARIES)(self._load_facts)
@@ -101,12 +98,6 @@ class Services:
         for pattern in patterns:
             vocabulary.read(pattern)
 
-    def forget_what_is_old(self) -> None:
-        """Idempotency-Keys are for retries of a request, not for ever; nor are messages that were sent."""
-        with suppress(SQLAlchemyError), self.database.session_scope() as session:
-            IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
-            DeliveryRepository(session).forget_old()
-
     def close(self) -> None:
         self.sweeper.stop()
         self.webhooks.stop()
@@ -116,8 +107,10 @@ class Services:
 
     def _load_facts(self, prefix: str, manifest_hash: str, generator: str) -> ModelFacts:
         manifest = ModelManifest.read(self.store, prefix, manifest_hash)
-        calls = generator_spec(generator).most_calls(manifest.config.get("settings", {}))
-        groups = Groups.from_json(manifest.config.get("groups", []), range(len(manifest.vocabulary)))
+        calls = spec_named(generator).most_calls(manifest.config.get("settings", {}))
+        # the groups of a model of histories are of its own tokens, among them gaps
+        known = [] if generator in history_generator_names() else manifest.config.get("groups", [])
+        groups = Groups.from_json(known, range(len(manifest.vocabulary)))
         rules = Rules.from_json(manifest.config.get("rules", {}), groups)
         return ModelFacts(vocabulary_in(manifest), calls, rules, ReferenceFacts.of({"reference": manifest.reference}))
 

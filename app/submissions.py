@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import Header, Response
+from fastapi import Header, Query, Response
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
@@ -17,6 +18,7 @@ from app.readers import job_answer
 from app.schemas.answers import JobAnswer
 from app.services import Services
 from ehr.errors import RequestError
+from model_store.columns import Base
 from model_store.ids import JOB, new_id
 from model_store.repositories import (
     AuditRepository,
@@ -27,11 +29,13 @@ from model_store.repositories import (
     IdempotencyRepository,
     JobRepository,
     ModelRepository,
+    OwnerRepository,
 )
 from model_store.repositories.exposure import Asked
-from model_store.tables import Base, Job
+from model_store.tables import Job
 from worker.contract import ROUTES, Payload
 
+log = logging.getLogger(__name__)
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -40,6 +44,13 @@ IdempotencyKey = Annotated[
         max_length=255,
         description="Sent again with the same request, it answers with the same job and does nothing twice.",
     ),
+]
+PriorityName = Literal["low", "normal", "high"]
+NORMAL: PriorityName = "normal"
+PRIORITIES: dict[PriorityName, int] = {"low": -1, NORMAL: 0, "high": 1}
+Priority = Annotated[
+    PriorityName,
+    Query(description="which of your own jobs that wait goes first; others' have their turns all the same"),
 ]
 REPLAYED_HEADER = "Idempotent-Replayed"
 # the scope that submitting, cancelling or retrying a kind of job needs
@@ -58,6 +69,7 @@ class Submission:
     key: str | None
     request: Any  # plain JSON; the same request is the same JSON
     job_id: str = field(default_factory=lambda: new_id(JOB))
+    priority: PriorityName = NORMAL
 
     @cached_property
     def request_hash(self) -> str:
@@ -101,7 +113,7 @@ def submit(
 
     `named` are rows that the request needs: they may have been deleted while it was validated. `uploads` are folders
     that belong to the job from now on. `rows` are added with it. `exposes`: how much of which model; ExposureError if
-    whoever asks may not have that much.
+    whoever asks may not have that much. QuotaError if their owner has as much under way as they may.
     """
     owner = submission.identity.owner
     with services.database.session_scope() as session:
@@ -111,9 +123,11 @@ def submit(
             repository(session).get(owner, row_id)
         for folder in uploads:
             DiscardRepository(session).forget(folder)
-        attempts = services.settings.max_attempts
+        stored, attempts = payload.stored(), services.settings.max_attempts
+        admit(session, services, owner, stored)
+        priority = PRIORITIES[submission.priority]
         job = JobRepository(session).submit(
-            owner, kind, *ROUTES[kind], payload.stored(), attempts, job_id=submission.job_id
+            owner, kind, *ROUTES[kind], stored, attempts, job_id=submission.job_id, priority=priority
         )
         if exposes is not None:
             caps = caps_of(services.settings, submission.identity)
@@ -121,8 +135,16 @@ def submit(
         session.add_all(rows)
         detail = {} if exposes is None else asdict(exposes)
         audit(session, submission.identity, f"submit {kind}", job.id, **detail)
+    # the line that has both the request's id and the job's, by which the lines of workers are found
+    log.info("job submitted", extra={"job_id": job.id, "kind": kind})
     services.sweeper.wake()
     return job, False
+
+
+def admit(session: Session, services: Services, owner: str, payload: Mapping[str, Any]) -> None:
+    """QuotaError if the owner may not have one more such job at the moment."""
+    size = sum(int(file["size"]) for file in payload.get("files", ()))
+    OwnerRepository(session).admit(owner, services.settings.limits, int(payload.get("n", 0)), size)
 
 
 def accepted(identity: Identity, response: Response, job: Job, replayed: bool) -> JobAnswer:

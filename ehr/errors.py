@@ -134,6 +134,30 @@ class ExposureError(EhrError, reason="exposure"):
         self.counted, self.cap, self.used, self.asked = counted, cap, used, asked
 
 
+class QuotaError(EhrError, reason="quota"):
+    """An owner has as much at a time as they may have.
+
+    `counted` is what there is too much of, a field of model_store.limits.Limits; `cap` how much it may be, `used` how
+    much there is, `asked` how much this request would add.
+    """
+
+    def __init__(self, counted: str, cap: int, used: int, asked: int) -> None:
+        super().__init__(f"{counted}: {used} of {cap} are used")
+        self.counted, self.cap, self.used, self.asked = counted, cap, used, asked
+
+
+class TooManyFailuresError(EhrError, reason="too-many-failures"):
+    """So many requests of one sender came without a valid key that the next ones are not looked at for a while."""
+
+    def __init__(self, message: str, wait_seconds: float) -> None:
+        super().__init__(message)
+        self.wait_seconds = wait_seconds
+
+
+class TimeLimitError(EhrError, reason="time-limit"):
+    """A job has run for as long as one may."""
+
+
 class SchemaError(EhrError, reason="schema"):
     """The database's schema is not the one this version needs."""
 
@@ -148,6 +172,10 @@ class LeaseLostError(JobInterruptedError, reason="lease-lost"):
 
 class JobCancelledError(JobInterruptedError, reason="cancelled"):
     """Someone asked the job to stop."""
+
+
+class TurnOverError(JobInterruptedError, reason="turn-over"):
+    """Somebody else's job has waited for long enough: this one goes on later, from where it is."""
 
 
 class WorkerStoppingError(JobInterruptedError, reason="worker-stopping"):

@@ -4,6 +4,7 @@ Visits are records, so everything that is known about records (groups, rules, co
 Memory grows with the codes that are there, never with patients x visits x vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,16 @@ class Histories:
         if np.any(self.gaps < 0) or np.any(self.gaps[self.offsets[:-1]] != 0):
             raise DataError("a gap is a number of days, and 0 at a patient's first visit")
 
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Histories]") -> "Histories":
+        """The patients of all parts, in order."""
+        return cls(
+            Records.concatenate([part.visits for part in parts]),
+            indptr_of(np.concatenate([part.visit_counts() for part in parts])),
+            np.concatenate([part.gaps for part in parts]),
+            Records.concatenate([part.static for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -62,6 +73,14 @@ class Histories:
         offsets = indptr_of(counts)
         rows = np.repeat(self.offsets[patients], counts) + np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
         return Histories(self.visits.take(rows), offsets, self.gaps[rows], self.static.take(patients))
+
+    def visits_with_static(self) -> Records:
+        """Each visit with what is true of its patient: what rules and groups are about."""
+        rows, codes = self.visits.rows(), self.visits.indices
+        about = self.static.take(self.patients())
+        return Records.from_pairs(
+            np.concatenate([rows, about.rows()]), np.concatenate([codes, about.indices]), len(self.visits), self.n_codes
+        )
 
     def ever(self) -> Records:
         """Each patient as one set: the static codes and those of all visits."""

@@ -1,4 +1,5 @@
-"""Cohorts at rest: Parquet parts in long form (`record_id`, `code`) and a manifest that tells how to make them again.
+"""Cohorts at rest: Parquet parts in long form (`record_id`, `code`; of histories `patient_id`, `visit`, `gap`, `code`)
+and a manifest that tells how to make them again.
 
 Synthetic records are numbered from 0; one without any code has no row, but its number is counted.
 """
@@ -16,14 +17,17 @@ from ehr.canonical_json import to_json
 from ehr.errors import CorruptError
 from ehr.formats.cdm import SourceCdm
 from ehr.formats.write.arrow_rows import ROWS_AT_A_TIME, batch_of
+from ehr.formats.write.dates import dates_of_histories
 from ehr.formats.write.protocol import BLOCK_RECORDS, Block, CohortSource
-from ehr.records import Records
+from ehr.histories import Histories
+from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.bundles import library_versions
 from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel
 
 EFFECTIVE = "effective_records"
+BLOCK_PATIENTS = 1 << 10
 
 
 def pack_part(first_record: int, records: Records, codes: Vocabulary, effective: float | None = None) -> bytes:
@@ -40,9 +44,11 @@ def pack_part(first_record: int, records: Records, codes: Vocabulary, effective:
 def cohort_manifest(
     model: SourceModel, request: dict[str, Any], vocabulary: Vocabulary, parts: Sequence[CohortPart], **remarks: Any
 ) -> CohortManifest:
-    """`remarks`: the request's `warnings`, how it was `resolved`, the model's `lab_curves`, and `files` that lie beside
-    the manifest."""
+    """`remarks`: the request's `warnings`, how it was `resolved`, the model's `lab_curves`, the `origin` of histories,
+    and `files` that lie beside the manifest."""
     dates = "none; formats that cannot be without have them synthesised from the record's number"
+    if (origin := remarks.get("origin")) is not None:
+        dates = dates_of_histories(np.datetime64(origin, "D"))
     said = {"model": model, "request": request, "libraries": library_versions(), "dates": dates, "parts": parts}
     return CohortManifest.of(vocabulary, **said, **remarks)
 
@@ -62,10 +68,11 @@ def cohort_source(
 ) -> CohortSource:
     """What writers need. `dataset`: what is known of the codes, if the cohort's dataset is still there."""
     curves = manifest.lab_curves or ({} if dataset is None else dataset.curves)
+    over_time = manifest.origin is not None
     return CohortSource(
         manifest.vocabulary,
         sum(part.n_records for part in manifest.parts),
-        lambda: iter_blocks(store, manifest),
+        lambda: iter_history_blocks(store, manifest) if over_time else iter_blocks(store, manifest),
         lambda: sum(pq.read_metadata(_file(store, part)).num_rows for part in manifest.parts),
         _written(manifest) | {"lab_cut_points": {lab: curve.cuts for lab, curve in curves.items()}},
         {} if dataset is None else dataset.concepts,
@@ -73,6 +80,7 @@ def cohort_source(
         manifest.request.get("seed") or 0,
         curves,
         manifest.names,
+        origin=None if manifest.origin is None else np.datetime64(manifest.origin, "D"),
     )
 
 
@@ -101,6 +109,85 @@ def iter_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
         yield Block(first, waiting)
 
 
+def iter_records(store: BlobStore, manifest: CohortManifest) -> Iterator[Records]:
+    """The cohort's records, some at a time; of patients over time, all that each ever has."""
+    if manifest.origin is None:
+        yield from (block.records for block in iter_blocks(store, manifest))
+    else:
+        yield from (load_history_part(store, part, manifest.vocabulary).ever() for part in manifest.parts)
+
+
+def iter_history_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:
+    """The same for histories: blocks of whole patients, whose records are visits."""
+    origin, first_visit, first_patient = np.datetime64(manifest.origin or "", "D"), 0, 0
+    waiting: list[Histories] = []
+    for number, part in enumerate(manifest.parts):
+        waiting.append(load_history_part(store, part, manifest.vocabulary))
+        joined = Histories.concatenate(waiting)
+        whole = len(joined) // BLOCK_PATIENTS * BLOCK_PATIENTS
+        whole = len(joined) if number + 1 == len(manifest.parts) else whole
+        for begin in range(0, whole, BLOCK_PATIENTS):
+            some = joined.take(np.arange(begin, min(begin + BLOCK_PATIENTS, whole)))
+            yield Block.of_histories(first_visit, first_patient, some, origin)
+            first_visit, first_patient = first_visit + len(some.visits), first_patient + len(some)
+        waiting = [joined.take(np.arange(whole, len(joined)))]
+
+
+def pack_history_part(
+    first_patient: int, histories: Histories, codes: Vocabulary, effective: float | None = None
+) -> bytes:
+    """Histories as Parquet bytes: a row for each code, in order; `visit` 0 has what is true of the patient at every
+    visit, 1 is the first visit. A visit without codes has a row without a code."""
+    number = np.arange(len(histories.visits)) - np.repeat(histories.offsets[:-1], histories.visit_counts()) + 1
+    empty = np.flatnonzero(histories.visits.sizes() == 0)
+    patients, visits, static = histories.patients(), histories.visits.rows(), histories.static.rows()
+    of_visit = np.concatenate([visits, empty])
+    patient = np.concatenate([static, patients[of_visit]])
+    visit = np.concatenate([np.zeros(len(static), np.int64), number[of_visit]])
+    gap = np.concatenate([np.zeros(len(static), np.int32), histories.gaps[of_visit]])
+    code = np.concatenate([histories.static.indices, histories.visits.indices, np.zeros(len(empty), np.int32)])
+    has_none = np.arange(len(code)) >= len(code) - len(empty)
+    order = np.lexsort((code, visit, patient))
+    columns = {
+        "patient_id": pa.array(patient[order] + first_patient, pa.int64()),
+        "visit": pa.array(visit[order], pa.int32()),
+        "gap": pa.array(gap[order], pa.int32()),
+        "code": pa.DictionaryArray.from_arrays(
+            pa.array(code[order], pa.int32(), mask=has_none[order]), pa.array(codes.codes, pa.string())
+        ),
+    }
+    table, sink = pa.table(columns), io.BytesIO()
+    if effective is not None:
+        table = table.replace_schema_metadata({EFFECTIVE: repr(effective)})
+    pq.write_table(table, sink, compression="zstd", row_group_size=ROWS_AT_A_TIME)
+    return sink.getvalue()
+
+
+def load_history_part(store: BlobStore, part: CohortPart, vocabulary: Sequence[str]) -> Histories:
+    """The histories of a part, verified."""
+    table = pq.read_table(_file(store, part), read_dictionary=["code"])
+    patient = table["patient_id"].to_numpy() - part.first_record
+    if len(patient) and (patient.min() < 0 or patient.max() >= part.n_records):
+        raise CorruptError("a part holds patients that are not its own")
+    visit, gap, code = table["visit"].to_numpy(), table["gap"].to_numpy(), _one_array(table["code"])
+    positions = {name: position for position, name in enumerate(vocabulary)}
+    translate = np.array([positions[name] for name in code.dictionary.to_pylist()], dtype=np.int64)
+    has_code = code.indices.is_valid().to_numpy(zero_copy_only=False)
+    index = translate[code.indices.fill_null(0).to_numpy()] if len(translate) else np.zeros(len(code), np.int64)
+    begins = (visit > 0) & (np.diff(patient, prepend=-1).astype(bool) | np.diff(visit, prepend=0).astype(bool))
+    row, there = np.cumsum(begins) - 1, has_code & (visit > 0)
+    counts = np.bincount(patient[begins], minlength=part.n_records)
+    visits = Records.from_pairs(row[there], index[there], int(begins.sum()), len(positions))
+    static = Records.from_pairs(patient[visit == 0], index[visit == 0], part.n_records, len(positions))
+    return Histories(visits, indptr_of(counts), gap[begins], static)
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """A column in one piece, with one dictionary."""
+    joined = column.combine_chunks()
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
 def effective_records(store: BlobStore, manifest: CohortManifest) -> float | None:
     """How many independent records the cohort is worth; None where none was drawn by weight."""
     found, weighed = 0.0, False
@@ -123,9 +210,7 @@ def _between(records: Records, first: int, end: int) -> Records:
 def _records(store: BlobStore, part: CohortPart, positions: dict[str, int]) -> Records:
     table = pq.read_table(_file(store, part))
     record = table["record_id"].to_numpy() - part.first_record
-    code = table["code"].combine_chunks()
-    if isinstance(code, pa.ChunkedArray):
-        code = code.combine_chunks()
+    code = _one_array(table["code"])
     if len(record) and (record.min() < 0 or record.max() >= part.n_records):
         raise CorruptError("a part holds records that are not its own")
     translate = np.array([positions[name] for name in code.dictionary.to_pylist()], dtype=np.int32)

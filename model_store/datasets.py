@@ -3,6 +3,8 @@
 A record's position is its patient's rank in a random order, as a share from 0 to 1. The test split is the lowest
 positions, the holdout split comes next, the rest is for training. So splits are made once, at ingestion; no patient is
 on two sides; and another holdout share moves the border between holdout and training alone.
+
+The records of patients over time are their visits, in order; offsets, gaps and static codes lie beside them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.disclosure import SMALLEST_SHOWN, shown, shown_parts
+from ehr.errors import DataError
 from ehr.formats.cdm import SourceCdm
 from ehr.groups import Groups
+from ehr.histories import Histories
 from ehr.labs import LabCurve
 from ehr.records import Records
 from ehr.rules import Rules
@@ -42,6 +46,18 @@ class StoredDataset:
     groups: Groups | None = None  # codes of which one holds; None where there are none
     rules: Rules | None = None  # pairs of codes that no record has; None where there are none
     lab_curves: Mapping[str, LabCurve] = field(default_factory=dict)  # of labs that became deciles
+    histories: Histories | None = None  # whose visits are `records`; None where records are by themselves
+
+    def split_histories(
+        self, name: str, holdout_share: float | None = None, test_share: float | None = None
+    ) -> Histories:
+        """The patients of `train`, `holdout` or `test` with all their visits; DataError if there is no time."""
+        if self.histories is None:
+            raise DataError("the dataset has records without time; upload it with unit=history")
+        test = self.test_share if test_share is None else test_share
+        holdout = self.holdout_share if holdout_share is None else holdout_share
+        split = split_of(self.position[self.histories.offsets[:-1]], test, holdout)
+        return self.histories.take(np.flatnonzero(split == SPLITS.index(name)))
 
     def split(self, name: str, holdout_share: float | None = None, test_share: float | None = None) -> Records:
         """The records of `train`, `holdout` or `test`, by the dataset's own shares or by those of a model."""
@@ -88,6 +104,21 @@ def _told(records: Records, counts: list[int | None]) -> Iterator[float]:
         yield min(middle if 2 * real <= n else n - middle, n) if count is None else count
 
 
+def summarise_histories(histories: Histories, vocabulary: Vocabulary, split: NDArray[np.int64]) -> dict[str, Any]:
+    """The same for patients over time, each of whom is a record; `split` is theirs."""
+    gaps = np.delete(histories.gaps, histories.offsets[:-1])
+    figures: dict[str, NDArray[Any]] = {
+        "visits_per_patient_quantiles": histories.visit_counts(),
+        "codes_per_visit_quantiles": histories.visits.sizes(),
+        "gap_days_quantiles": gaps,
+    }
+    return {
+        **summarise(histories.ever(), vocabulary, split, len(histories)),
+        "visits": shown(len(histories.visits)),
+        **{name: {f"p{q}": int(np.percentile(of, q)) for q in QUANTILES} for name, of in figures.items() if len(of)},
+    }
+
+
 def shown_counts(records: Records) -> list[int | None]:
     """In how many records each code is; None where that may not be shown."""
     counts = np.bincount(records.indices, minlength=records.n_codes)
@@ -110,7 +141,7 @@ def save_dataset(
         test_share=dataset.test_share,
         holdout_share=dataset.holdout_share,
         may_be_attacked=dataset.may_be_attacked,
-        shown_counts=shown_counts(dataset.records),
+        shown_counts=shown_counts(dataset.records if dataset.histories is None else dataset.histories.ever()),
         summary=summary,
         lab_cut_points={lab: curve.cuts for lab, curve in dataset.lab_curves.items()},
         **({"lab_curves": dataset.lab_curves} if dataset.lab_curves else {}),
@@ -118,13 +149,13 @@ def save_dataset(
         **({} if dataset.rules is None else {"rules": dataset.rules.as_json()}),
         **details,
     )
-    files = {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position))}
+    files = {RECORDS: pack_arrays(_arrays(dataset.records, dataset.position, dataset.histories))}
     return write_folder(store, folder, files | ({} if cdm is None else {CDM: cdm.to_json()}), manifest.stored())
 
 
-def data_hash(records: Records, position: NDArray[np.float32]) -> str:
+def data_hash(records: Records, position: NDArray[np.float32], histories: Histories | None = None) -> str:
     """What identifies the data a model has seen."""
-    return hash_arrays(_arrays(records, position))
+    return hash_arrays(_arrays(records, position, histories))
 
 
 def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDataset:
@@ -132,9 +163,10 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
     manifest = DatasetManifest.read(store, folder, manifest_hash)
     arrays = unpack_arrays(read_file(store, folder, manifest.files, RECORDS))
     vocabulary = vocabulary_in(manifest)
+    records = Records(arrays["indptr"], arrays["indices"], len(vocabulary))
     groups = Groups.from_json(manifest.groups, manifest.vocabulary)
     return StoredDataset(
-        Records(arrays["indptr"], arrays["indices"], len(vocabulary)),
+        records,
         arrays["position"],
         vocabulary,
         manifest.test_share,
@@ -144,8 +176,22 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         groups if manifest.groups else None,
         Rules.from_json(manifest.rules, groups) if manifest.rules else None,
         manifest.curves,
+        _histories(records, arrays),
     )
 
 
-def _arrays(records: Records, position: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    return {"indptr": records.indptr, "indices": records.indices, "position": position}
+def _arrays(
+    records: Records, position: NDArray[np.float32], histories: Histories | None = None
+) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {"indptr": records.indptr, "indices": records.indices, "position": position}
+    if histories is not None:
+        arrays |= {"offsets": histories.offsets, "gaps": histories.gaps}
+        arrays |= {"static_indptr": histories.static.indptr, "static_indices": histories.static.indices}
+    return arrays
+
+
+def _histories(visits: Records, arrays: Mapping[str, NDArray[Any]]) -> Histories | None:
+    if "offsets" not in arrays:
+        return None
+    static = Records(arrays["static_indptr"], arrays["static_indices"], visits.n_codes)
+    return Histories(visits, arrays["offsets"], arrays["gaps"], static)

@@ -8,6 +8,8 @@ from typing import Any
 
 from model_store.ids import checked_id
 
+FOLDERS = ("uploads", "datasets", "models", "cohorts", "checkpoints")  # everything lies under one of these
+
 
 def upload_blob(upload_id: str) -> str:
     """An uploaded file, waiting for ingestion."""

@@ -117,7 +117,7 @@ class CohortPart(Stored):
     sha256: str
     bytes: int | None = None
     first_record: int
-    n_records: int
+    n_records: int  # of histories: patients
 
 
 class CohortManifest(Manifest):
@@ -131,6 +131,9 @@ class CohortManifest(Manifest):
     warnings: list[str] = []
     resolved: dict[str, Any] = {}  # what the request's `auto` meant
     lab_curves: dict[str, LabCurve] = {}  # the model's: its records' decile codes become numbers by them
+    origin: str | None = (
+        None  # of histories: the day of all first visits, as 2000-01-31; None where records have no time
+    )
     files: dict[str, str] = {}  # name -> sha256, of what lies beside it
 
     @property

@@ -6,29 +6,13 @@ files are complete: they are inserted in the transaction that marks their job as
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, String, Text, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, text
+from sqlalchemy.orm import Mapped, mapped_column
 
 from model_store.clock import now
-
-# Alembic needs names it can drop; these are the ones every database gets.
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-    "pk": "pk_%(table_name)s",
-}
-
-ID = String(40)
-OWNER = String(64)
-HASH = String(64)  # sha256, hexadecimal
-# SQLite only counts up by itself in a column declared INTEGER
-SERIAL = BigInteger().with_variant(Integer, "sqlite")
-
-
-class Base(DeclarativeBase):
-    metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, float: Double}  # noqa: RUF012 - SQLAlchemy's way
+from model_store.columns import HASH, ID, OWNER, SERIAL, Base
+from model_store.use_tables import JobCount as JobCount
+from model_store.use_tables import Owner as Owner
 
 
 class Dataset(Base):
@@ -46,6 +30,7 @@ class Dataset(Base):
     data_hash: Mapped[str] = mapped_column(HASH)
     vocabulary_hash: Mapped[str] = mapped_column(HASH)
     n_codes: Mapped[int]
+    bytes: Mapped[int | None] = mapped_column(BigInteger)  # in the store; None: made before this was counted
     summary: Mapped[dict[str, Any]]
     created_at: Mapped[float] = mapped_column(default=now())
 
@@ -65,6 +50,7 @@ class Model(Base):
     prefix: Mapped[str] = mapped_column(String(200))
     manifest_hash: Mapped[str] = mapped_column(HASH)
     n_codes: Mapped[int]
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
     details: Mapped[dict[str, Any]]  # settings, seed, curve, hashes: what owners may see
     created_at: Mapped[float] = mapped_column(default=now())
 
@@ -88,6 +74,7 @@ class Job(Base):
     owner: Mapped[str] = mapped_column(OWNER)
     kind: Mapped[str] = mapped_column(String(20))
     state: Mapped[str] = mapped_column(String(20), default="queued")
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")  # among its owner's jobs; the highest first
     payload: Mapped[dict[str, Any]]
     result: Mapped[dict[str, Any] | None]
     error: Mapped[dict[str, Any] | None]  # {"type": a stable word, "detail": a sentence}
@@ -98,6 +85,7 @@ class Job(Base):
     max_attempts: Mapped[int]
     worker: Mapped[str | None] = mapped_column(String(120))  # unique to one attempt: who holds the lease
     lease_until: Mapped[float | None]
+    ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")  # in attempts before this one
     created_at: Mapped[float] = mapped_column(default=now())
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -126,6 +114,8 @@ class Outbox(Base):
     queue: Mapped[str] = mapped_column(String(40))
     due_at: Mapped[float] = mapped_column(default=now(), index=True)
     published: Mapped[int] = mapped_column(default=0)  # how often
+    queued_at: Mapped[float | None] = mapped_column(default=now())
+    room_until: Mapped[float | None]  # until then a running job is making room for this one
 
 
 class Cohort(Base):
@@ -139,6 +129,7 @@ class Cohort(Base):
     model_id: Mapped[str] = mapped_column(ID, index=True)
     dataset_id: Mapped[str] = mapped_column(ID)
     n_records: Mapped[int]
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
     prefix: Mapped[str] = mapped_column(String(200))
     manifest_hash: Mapped[str] = mapped_column(HASH)
     manifest: Mapped[dict[str, Any]]

@@ -10,7 +10,11 @@ from typing import Any
 # of the HTTP request at hand; the API sets it, workers have none
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+# of the job at hand, in a worker
+job_id: ContextVar[str | None] = ContextVar("job_id", default=None)
+
+# `data` is what Celery adds to its lines: the arguments of tasks
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", "data"}
 
 
 class JsonFormatter(logging.Formatter):
@@ -26,8 +30,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if (current := request_id.get()) is not None:
-            fields["request_id"] = current
+        for name, current in (("request_id", request_id.get()), ("job_id", job_id.get())):
+            if current is not None:
+                fields[name] = current
         fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if isinstance(record.exc_info, tuple) and record.exc_info[1] is not None:
             fields |= {"exception": type(record.exc_info[1]).__name__, "at": place_of(record.exc_info[1])}

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from model_store.limits import Limits
 from model_store.timeouts import Timeouts
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -43,6 +44,7 @@ class Settings(BaseSettings):
     max_inflated_bytes: int = Field(16 * GIB, ge=1, description="largest upload after decompression")
     max_rows: int = Field(500_000_000, ge=1, description="most rows in one dataset")
     max_codes: int = Field(100_000, ge=2, description="largest vocabulary after rare codes were dropped")
+    max_visits: int = Field(500, ge=1, description="longest history of a patient; later visits are left out")
     max_field_bytes: int = Field(256, ge=8, description="longest code or id, in bytes")
     max_body_bytes: int = Field(1 * MIB, ge=1024, description="largest JSON body")
     max_records: int = Field(10_000_000, ge=1, description="most synthetic records in one cohort")
@@ -57,6 +59,19 @@ class Settings(BaseSettings):
     webhooks_private: bool = Field(
         False, description="webhooks may have http:// and other than public addresses; for networks of your own"
     )
+    limit_queued_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may wait at a time")
+    limit_running_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may run at a time; others wait")
+    limit_queued_records: int = Field(
+        100_000_000, ge=1, description="synthetic records of one owner that may be waited for at a time"
+    )
+    limit_stored_bytes: int = Field(
+        1024 * GIB, ge=1, description="datasets, models, cohorts and waiting uploads of one owner"
+    )
+    job_seconds: float = Field(7 * 86_400, gt=0, description="a job that has run this long in all fails")
+    turn_seconds: float = Field(
+        20, ge=0, description="then a job makes way for one of another owner that waits and has had less"
+    )
+    failed_logins: int = Field(20, ge=1, description="requests a minute with invalid keys from one address")
 
     lease_seconds: float = Field(30, gt=0, description="a worker silent for this long has lost its job")
     heartbeat_seconds: float = Field(2, gt=0, description="how often a lease is renewed and the cancel flag read")
@@ -74,6 +89,9 @@ class Settings(BaseSettings):
         ge=0,
         description="how long the upload, the checkpoint or the parts of a failed job are kept for a retry",
     )
+    retain_events_days: float = Field(90, ge=0, description="then progress of ended jobs is removed; 0: never")
+    retain_jobs_days: float = Field(365, ge=0, description="then ended jobs of which nothing is left are; 0: never")
+    retain_cohorts_days: float = Field(0, ge=0, description="then cohorts are; 0: never")
     checkpoint_seconds: float = Field(60, ge=0, description="least time between two checkpoints of a training")
     sweep_seconds: float = Field(2, gt=0, description="how often missed messages and expired leases are looked for")
     republish_seconds: float = Field(30, gt=0, description="first wait before a queued job's message is sent again")
@@ -120,6 +138,17 @@ class Settings(BaseSettings):
     @property
     def database_timeouts(self) -> Timeouts:
         return Timeouts(self.database_connect_seconds, self.database_statement_seconds, self.database_silence_seconds)
+
+    @property
+    def queues(self) -> list[str]:
+        """From which this worker takes jobs."""
+        return [queue.strip() for queue in self.worker_queues.split(",")]
+
+    @property
+    def limits(self) -> Limits:
+        """Of owners who have none of their own."""
+        counts = (self.limit_queued_jobs, self.limit_running_jobs, self.limit_queued_records, self.limit_stored_bytes)
+        return Limits(*counts)
 
     @property
     def resolved_redis_url(self) -> str:

@@ -5,16 +5,26 @@ It runs in API and worker processes, never as a queued task: it must work exactl
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 
 from ehr.errors import StoreError
 from model_store.blobs import BlobStore
 from model_store.database import Database
-from model_store.repositories import DiscardRepository, LeaseRepository, OutboxRepository
+from model_store.repositories import (
+    DeliveryRepository,
+    DiscardRepository,
+    IdempotencyRepository,
+    LeaseRepository,
+    OutboxRepository,
+    RetentionRepository,
+)
 from runtime.broker import Broker, BrokerError
 from runtime.settings import Settings
 
 log = logging.getLogger(__name__)
+RETENTION_SECONDS = 600.0  # between looks for what is old
+KEY_SECONDS = 7 * 86_400  # Idempotency-Keys are for retries of a request, not for ever
 
 
 class Sweeper:
@@ -33,6 +43,7 @@ class Sweeper:
         self.routes = dict(routes)
         self._awake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._retains_at = time.monotonic()
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
@@ -50,7 +61,7 @@ class Sweeper:
 
     def sweep(self) -> None:
         """One round of everything. A step that fails does not keep the others from running."""
-        for step in (self.expire_leases, self.publish, self.discard):
+        for step in (self.expire_leases, self.publish, self.discard, self.retain):
             try:
                 step()
             except Exception as error:  # a database that is away comes back; the thread must be there then
@@ -86,6 +97,28 @@ class Sweeper:
 
     def discard(self) -> None:
         carry_out_discards(self.database, self.store)
+
+    def retain(self) -> None:
+        """Now and then, remove what is older than the settings have it kept; a little at a time, until nothing is."""
+        if time.monotonic() < self._retains_at:
+            return
+        settings = self.settings
+        removed = 0
+        for days, forget in (
+            (settings.retain_events_days, RetentionRepository.forget_events),
+            (settings.retain_jobs_days, RetentionRepository.forget_jobs),
+            (settings.retain_cohorts_days, RetentionRepository.forget_cohorts),
+        ):
+            if days > 0:
+                with self.database.session_scope() as session:
+                    removed += forget(RetentionRepository(session), days * 86_400)
+        with self.database.session_scope() as session:
+            IdempotencyRepository(session).forget_older_than(KEY_SECONDS)
+            DeliveryRepository(session).forget_old()
+        if removed == 0:
+            self._retains_at = time.monotonic() + RETENTION_SECONDS
+        else:
+            log.info("removed what is no longer kept", extra={"rows": removed})
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -10,7 +10,7 @@ from celery import Celery, signals
 
 from runtime.broker import transport_options
 from runtime.settings import get_settings
-from worker import broker_patches
+from worker import broker_patches, health
 from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent
 from worker.stopping import stopping
@@ -36,20 +36,20 @@ celery_app.conf.update(
     broker_transport_options=transport_options(settings.resolved_redis_url),
 )
 log = logging.getLogger(__name__)
-SWEEPER_CHECK_SECONDS = 5
+LOOK_SECONDS = 5
 
 
-def _register(kind: str, name: str) -> None:
+def _register(name: str) -> None:
     @celery_app.task(name=name)
     def task(job_id: str) -> None:
         with stopping.heeded():
             from worker.tasks import run
 
-            run(kind, job_id)
+            run(job_id)
 
 
-for _kind, _name in TASKS.items():
-    _register(_kind, _name)
+for _name in TASKS.values():
+    _register(_name)
 
 
 @celery_app.task(name=HELP_TASK)
@@ -59,6 +59,11 @@ def generate_parts(job_id: str) -> None:
         from worker.tasks import help_generate
 
         help_generate(job_id)
+
+
+@signals.setup_logging.connect
+def _keep_our_logs(**_: Any) -> None:
+    """Celery would add handlers of its own; those of runtime.logs are in place."""
 
 
 @signals.worker_process_init.connect
@@ -77,10 +82,16 @@ _sweeper = SweeperProcess()
 
 @signals.worker_ready.connect
 def _start_sweeper(sender: Any, **_: Any) -> None:
+    _look_after()
+    sender.timer.call_repeatedly(LOOK_SECONDS, _look_after)
+
+
+def _look_after() -> None:
     _sweeper.ensure()
-    sender.timer.call_repeatedly(SWEEPER_CHECK_SECONDS, _sweeper.ensure)
+    health.note()
 
 
 @signals.worker_shutdown.connect
 def _stop_sweeper(**_: Any) -> None:
     _sweeper.stop()
+    health.forget()

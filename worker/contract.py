@@ -12,6 +12,7 @@ from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.formats.read import AUTO, READERS
 from ehr.generators import DEFAULT_GENERATOR
 from ehr.groups import DeclaredGroup
+from ehr.history_conditions import AskedHistoryCondition
 
 Kind = Literal["ingest", "train", "generate", "evaluate"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -73,7 +74,7 @@ class IngestPayload(Payload):
     name: str = Name
     files: list[UploadedFile] = Field(min_length=1, max_length=100)
     format: FormatName = "auto"
-    unit: Literal["auto", "visit", "patient"] = Field(
+    unit: Literal["auto", "visit", "patient", "history"] = Field(
         "auto", description="what a record is; auto: as the format has it"
     )
     codes_from: Literal["source", "concept"] = Field("source", description="which codes of OMOP tables count")
@@ -128,11 +129,14 @@ class GeneratePayload(Payload):
     as_asked: dict[str, Any] | None = Field(
         None, description="conditions and targets as they were sent, where those above are written differently"
     )
+    history: AskedHistoryCondition | None = Field(None, description="of models of histories: what patients must be")
+    origin: str | None = Field(None, pattern=r"^\d{4}-\d\d-\d\d$", description="of histories: the day of first visits")
     _method_fits = model_validator(mode="after")(method_fits)
 
     def stored(self) -> dict[str, Any]:
         """Without what is as it always was: hosts of the version before refuse a field that they do not know."""
-        usual = {name for name, value in (("against_real", True), ("as_asked", None)) if getattr(self, name) is value}
+        expected = {"against_real": True, "as_asked": None, "history": None, "origin": None}
+        usual = {name for name, value in expected.items() if getattr(self, name) is value}
         return self.model_dump(mode="json", exclude=usual)
 
 

@@ -5,6 +5,7 @@ change nothing even if it did not.
 """
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -16,14 +17,16 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from ehr.errors import EhrError, JobCancelledError, LeaseLostError, WorkerStoppingError
-from model_store.repositories import Claim, LeaseRepository, OutboxRepository
+from ehr.errors import EhrError, JobCancelledError, LeaseLostError, TimeLimitError, TurnOverError, WorkerStoppingError
+from model_store.repositories import Claim, LeaseRepository, OutboxRepository, TurnRepository
 from model_store.tables import Job
+from runtime.logs import job_id as job_id_of_logs
 from runtime.logs import place_of
+from runtime.settings import Settings
 from runtime.sweeper import carry_out_discards
 from worker.contract import ROUTES
 from worker.failures import reason_and_detail
-from worker.heartbeat import DATABASE_AWAY, Heartbeat, StopSignal
+from worker.heartbeat import DATABASE_AWAY, OVERTIME, Heartbeat, StopSignal
 from worker.progress import JobProgress
 from worker.runtime import Runtime
 from worker.stopping import stopping
@@ -32,6 +35,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DATABASE_PATIENCE_SECONDS = 300
+WAIT_SECONDS = 3.0  # a free worker would have taken a job by then: whoever still waits waits for a running one
+LOADS_A_TURN = 5  # of all time at most a sixth goes into loading what was unloaded for somebody else
 
 
 @dataclass
@@ -53,6 +58,14 @@ class JobRun:
     stop: StopSignal = field(default_factory=StopSignal)
     # folders only this attempt writes to; removed if the attempt is replaced
     own_folders: list[str] = field(default_factory=list)
+    begun_at: float = field(default_factory=time.monotonic)
+    turn_ends_at: float = math.inf
+
+    def begin_turn(self) -> None:
+        """The work begins, and can be interrupted and gone on with: for TURN_SECONDS it is nobody else's turn, or
+        longer if it took long to come so far."""
+        now = time.monotonic()
+        self.turn_ends_at = now + max(self.runtime.settings.turn_seconds, LOADS_A_TURN * (now - self.begun_at))
 
     def should_stop(self) -> bool:
         """For loops that can stop by themselves."""
@@ -61,6 +74,9 @@ class JobRun:
     def check(self) -> None:
         """Raise if the work is no longer wanted."""
         self.stop.check()
+
+
+Task = Callable[[JobRun], Outcome]
 
 
 def new_worker_name() -> str:
@@ -81,30 +97,74 @@ def patiently(scope: Callable[[], AbstractContextManager[Session]], work: Callab
             time.sleep(0.5)
 
 
-def execute(runtime: Runtime, job_id: str, task: Callable[[JobRun], Outcome]) -> None:
-    """Claim a job and carry it to an end. Does nothing if there is nothing to claim."""
+def execute(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> bool:
+    """A message has come that names a job: claim the one that is next, and carry it to an end. `task_of` gives the task
+    of each kind. False if there is nothing to claim."""
     if stopping.is_set():  # the message was on its way when the worker was told to stop
         patiently(runtime.database.session_scope, lambda session: OutboxRepository(session).hurry(job_id))
-        return
-    lease_seconds = runtime.settings.lease_seconds
-    claim = patiently(
-        runtime.database.session_scope,
-        lambda session: LeaseRepository(session).claim(job_id, new_worker_name(), lease_seconds),
-    )
+        return False
+    claim = patiently(runtime.database.session_scope, lambda session: _claim(session, runtime.settings, job_id))
     if claim is None:
         log.info("nothing to claim", extra={"job_id": job_id})
-        return
-    log.info("job starts", extra={"job_id": job_id, "kind": claim.kind, "attempt": claim.attempt})
+        return False
+    run_claimed(runtime, claim, task_of)
+    return True
+
+
+def execute_next(runtime: Runtime, task_of: Callable[[str], Task]) -> bool:
+    """Carry the job that is next to an end; False if none waits."""
+    if stopping.is_set():
+        return False
+    claim = patiently(runtime.database.session_scope, lambda session: _claim_next(session, runtime.settings))
+    if claim is not None:
+        run_claimed(runtime, claim, task_of)
+    return claim is not None
+
+
+def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) -> None:
+    """Carry a job to an end. Its task is imported under the heartbeat: that can take longer than a lease."""
+    token = job_id_of_logs.set(claim.job_id)
+    log.info("job starts", extra={"kind": claim.kind, "attempt": claim.attempt})
     run = JobRun(runtime, claim, JobProgress(claim.kind))
-    with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
-        _run_to_end(run, task)
-    _tidy(run)
+    try:
+        with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
+            _run_to_end(run, task_of)
+        _tidy(run)
+    finally:
+        job_id_of_logs.reset(token)
+
+
+def _claim_next(session: Session, settings: Settings) -> Claim | None:
+    turns, queues = TurnRepository(session), settings.queues
+    return turns.claim_next(queues, new_worker_name(), settings.lease_seconds, settings.limit_running_jobs)
+
+
+def _claim(session: Session, settings: Settings, job_id: str) -> Claim | None:
+    """The job that is next; if none waits, the named one, whose worker may be gone."""
+    claim = _claim_next(session, settings)
+    if claim is None:
+        named = session.get(Job, job_id)
+        if named is None or named.state == "queued":  # its owner has as many running as they may
+            return None
+        return LeaseRepository(session).claim(job_id, new_worker_name(), settings.lease_seconds)
+    named = session.get(Job, job_id)
+    if named is not None and named.kind != claim.kind:
+        # The message of the one that was claimed is in another queue, where it may find no worker that serves this one.
+        OutboxRepository(session).hurry(job_id)
+    return claim
 
 
 def _beat(run: JobRun) -> bool:
+    settings = run.runtime.settings
     with run.runtime.database.session_scope() as session:
-        leases = LeaseRepository(session)
-        return leases.heartbeat(run.claim, run.runtime.settings.lease_seconds, run.progress.news())
+        beat = LeaseRepository(session).heartbeat(run.claim, settings.lease_seconds, run.progress.news())
+        if time.monotonic() > run.turn_ends_at and not run.stop.turn_over.is_set():
+            turns, most = TurnRepository(session), settings.limit_running_jobs
+            if turns.makes_way(run.claim, settings.queues, most, WAIT_SECONDS):
+                run.stop.turn_over.set()
+    if beat.ran_seconds > settings.job_seconds:
+        run.stop.overtime.set()
+    return beat.is_cancelled
 
 
 def _end_by_force(run: JobRun) -> None:
@@ -112,18 +172,22 @@ def _end_by_force(run: JobRun) -> None:
         _give_way(run)
     elif run.stop.cancelled.is_set():
         finish_cancel(run)  # a sweeper removes the files once this process can no longer write any
+    elif run.stop.overtime.is_set():
+        _fail(run, TimeLimitError(OVERTIME))
     else:
         _hand_over(run)
 
 
-def _run_to_end(run: JobRun, task: Callable[[JobRun], Outcome]) -> None:
+def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> None:
     try:
+        task = task_of(run.claim.kind)
+        run.begun_at = time.monotonic()
         outcome = task(run)
         patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})
     except JobCancelledError:
         finish_cancel(run)
-    except WorkerStoppingError:
+    except (TurnOverError, WorkerStoppingError):
         _hand_over(run)
     except LeaseLostError:
         _give_way(run)
@@ -217,8 +281,12 @@ def _remove_own(run: JobRun) -> None:
 
 
 def _tidy(run: JobRun) -> None:
-    """Remove leftovers at once; if that fails, a sweeper does it later."""
+    """Let the next one of an owner who has many start, and remove leftovers at once; if that fails, a sweeper does it
+    later."""
+    most = run.runtime.settings.limit_running_jobs
     try:
+        with run.runtime.database.session_scope() as session:
+            TurnRepository(session).next_of(run.claim.owner, most)
         carry_out_discards(run.runtime.database, run.runtime.store)
     except (EhrError, *DATABASE_AWAY) as error:
         log.warning("leftovers wait for a sweeper", extra={"reason": type(error).__name__})

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from ehr.errors import JobCancelledError, LeaseLostError, WorkerStoppingError
+from ehr.errors import JobCancelledError, LeaseLostError, TimeLimitError, TurnOverError, WorkerStoppingError
 from runtime.logs import place_of
 from runtime.settings import Settings
 from worker.stopping import stopping
 
 log = logging.getLogger(__name__)
 DATABASE_AWAY = (OperationalError, InterfaceError)
+OVERTIME = "the job has run for as long as a job may (JOB_SECONDS)"
 LAST_WORD_SECONDS = 5.0  # then a process that must end does so, whether or not the database has heard of it
 
 
@@ -26,6 +27,9 @@ class StopSignal:
 
     cancelled: threading.Event = field(default_factory=threading.Event)
     lost: threading.Event = field(default_factory=threading.Event)
+    overtime: threading.Event = field(default_factory=threading.Event)  # it has run for as long as a job may
+    # Somebody else is next. Not a reason to stop at any moment: whoever can go on later looks at it where it can.
+    turn_over: threading.Event = field(default_factory=threading.Event)
     # By this process's monotonic clock. Past it somebody else may be at work on the same; a heartbeat that hears
     # nothing from the database cannot tell, so the clock does.
     lease_ends_at: float = math.inf
@@ -35,7 +39,7 @@ class StopSignal:
         return self.lost.is_set() or time.monotonic() > self.lease_ends_at
 
     def is_up(self) -> bool:
-        return self.cancelled.is_set() or self.is_lost or stopping.is_set()
+        return self.cancelled.is_set() or self.overtime.is_set() or self.is_lost or stopping.is_set()
 
     def check(self) -> None:
         """Raise if the work is no longer wanted, or not here."""
@@ -43,8 +47,15 @@ class StopSignal:
             raise LeaseLostError("another attempt has taken over this job, or may have")
         if self.cancelled.is_set():
             raise JobCancelledError("the job was asked to stop")
+        if self.overtime.is_set():
+            raise TimeLimitError(OVERTIME)
         if stopping.is_set():
             raise WorkerStoppingError("this worker is told to stop")
+
+    def check_turn(self) -> None:
+        """Raise if it is somebody else's turn; to be called where the work can be gone on with later."""
+        if self.turn_over.is_set():
+            raise TurnOverError("it is somebody else's turn")
 
 
 class Heartbeat:
@@ -99,7 +110,7 @@ class Heartbeat:
             return False
         now = time.monotonic()
         self._stop_asked_at = self._stop_asked_at or now
-        only_moves = not (self._signal.is_lost or self._signal.cancelled.is_set())
+        only_moves = not (self._signal.is_lost or self._signal.cancelled.is_set() or self._signal.overtime.is_set())
         grace = self._settings.stop_seconds if only_moves else self._settings.cancel_grace_seconds
         return now - self._stop_asked_at >= grace and not self._finished.is_set()
 

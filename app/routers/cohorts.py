@@ -73,8 +73,9 @@ def download_cohort(
 ) -> Response:
     """Download a cohort's records in one of the formats of `docs/formats.md`. Every part is verified before it is sent.
 
-    Ids are the same in all of them. Records have no dates: formats that need some have them synthesised. Parquet and
-    Feather have a `Content-Length`, an `ETag`, `HEAD` and `Range`; they are made when they are first asked for.
+    Ids are the same in all of them. Histories have real order and days between visits, from a declared first day.
+    Other records have no dates: formats that need some have them synthesised. Parquet and Feather have a
+    `Content-Length`, an `ETag`, `HEAD` and `Range`; they are made when they are first asked for.
     """
     return _download(request, services, identity, job_id, writer_named(format), names)
 
@@ -112,6 +113,9 @@ def _download(
         if is_download(request, services, identity, wanted.by_ranges, job_id, wanted.name):
             audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = CohortManifest.read(services.store, cohort.prefix, cohort.manifest_hash)
+    if manifest.origin is not None and not wanted.has_time:
+        others = ", ".join(writer.name for writer in WRITERS if writer.has_time)
+        raise RequestError(f"format: {wanted.name} cannot tell visits over time; these can: {others}")
     source = replace(_source(services, identity, cohort, manifest), with_names=names)
     filename = f"{job_id}.{wanted.extension}"
     if wanted.by_ranges:

@@ -1,30 +1,51 @@
 """Real records: upload, look, delete."""
 
+from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from app.access import DataOwner, Identity, Reader, Services_
 from app.code_search import CodeSearchText, found_codes
 from app.library import Cursor, Limit, MaybeNamed, delete_row, listed
 from app.readers import code_answer, dataset_answer
-from app.schemas.answers import CodeAnswer, DatasetAnswer, JobAnswer, LabAnswer, PageAnswer
+from app.schemas.answers import (
+    CodeAnswer,
+    DatasetAnswer,
+    DependantsAnswer,
+    ErasureAnswer,
+    JobAnswer,
+    LabAnswer,
+    PageAnswer,
+)
 from app.schemas.requests import DatasetForm
 from app.services import Services
-from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Priority,
+    PriorityName,
+    Submission,
+    accepted,
+    checked_payload,
+    submit,
+)
 from app.uploads import Receiver, given_up_on_error, receive
-from model_store.ids import DATASET, new_id
+from ehr.errors import NotFoundError
+from model_store.ids import DATASET, checked_id, new_id
 from model_store.manifests import DatasetManifest
-from model_store.repositories import DatasetRepository
+from model_store.repositories import DatasetRepository, ErasureRepository
 from model_store.tables import Job
 from worker.contract import IngestPayload
 
 router = APIRouter(tags=["datasets"])
 
+Cascade = Annotated[bool, Query(description="also everything that was made from it")]
 _FORM = DatasetForm.model_json_schema()
 UPLOAD_BODY: dict[str, Any] = {
     "requestBody": {
@@ -53,14 +74,19 @@ UPLOAD_BODY: dict[str, Any] = {
 
 @router.post("/datasets", status_code=202, openapi_extra=UPLOAD_BODY)
 async def create_dataset(
-    request: Request, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
+    request: Request,
+    response: Response,
+    services: Services_,
+    identity: DataOwner,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Upload records.
 
     The body is streamed to disk; an ingest job then reads, checks and encodes it, and its result names the dataset.
     """
     receiver = await receive(request, services)
-    job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, receiver)
+    job, replayed = await anyio.to_thread.run_sync(_submit_upload, services, identity, key, priority, receiver)
     return accepted(identity, response, job, replayed)
 
 
@@ -108,20 +134,57 @@ def list_dataset_labs(dataset_id: str, services: Services_, identity: Reader) ->
     ]
 
 
-@router.delete("/datasets/{dataset_id}", status_code=204)
-def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner) -> None:
-    """Delete a dataset and its files. Models made from it stay."""
-    delete_row(services, identity, DatasetRepository, dataset_id)
+@router.get("/datasets/{dataset_id}/dependants")
+def list_dataset_dependants(dataset_id: str, services: Services_, identity: DataOwner) -> DependantsAnswer:
+    """List what was made from a dataset, and the jobs that work on it: what `DELETE ?cascade=true` would remove."""
+    with services.database.read_scope() as session:
+        return DependantsAnswer(**asdict(ErasureRepository(session).dependants(identity.owner, dataset_id)))
 
 
-def _submit_upload(services: Services, identity: Identity, key: str | None, receiver: Receiver) -> tuple[Job, bool]:
+@router.delete(
+    "/datasets/{dataset_id}",
+    status_code=204,
+    responses={200: {"model": ErasureAnswer, "description": "with `cascade`: what was removed and what remains"}},
+)
+def delete_dataset(dataset_id: str, services: Services_, identity: DataOwner, cascade: Cascade = False) -> Response:
+    """Delete a dataset and its files. Models made from it stay, unless `cascade` is true: then everything made from it
+    goes with it, jobs that work on any of it are cancelled, and the answer is a report of the erasure."""
+    if not cascade:
+        delete_row(services, identity, DatasetRepository, dataset_id)
+        return Response(status_code=204)
+    with services.database.session_scope() as session:
+        ErasureRepository(session).erase(identity.owner, dataset_id, identity.key_prefix)
+    services.sweeper.wake()
+    return JSONResponse(_erasure(services, identity, dataset_id).model_dump(mode="json"))
+
+
+@router.get("/datasets/{dataset_id}/erasure")
+def get_dataset_erasure(dataset_id: str, services: Services_, identity: DataOwner) -> ErasureAnswer:
+    """Show what was removed with a dataset that was deleted with `cascade`, when, what remains and why, and whether all
+    its files are gone by now."""
+    return _erasure(services, identity, dataset_id)
+
+
+def _erasure(services: Services, identity: Identity, dataset_id: str) -> ErasureAnswer:
+    with services.database.read_scope() as session:
+        erasures = ErasureRepository(session)
+        row = erasures.erased(identity.owner, checked_id(dataset_id, DATASET))
+        if row is None:
+            raise NotFoundError("no dataset with this id was erased")
+        left = erasures.files_left(row.detail["removed"])
+        return ErasureAnswer(dataset_id=dataset_id, erased_at=row.created_at, folders_left=left, **row.detail)
+
+
+def _submit_upload(
+    services: Services, identity: Identity, key: str | None, priority: PriorityName, receiver: Receiver
+) -> tuple[Job, bool]:
     upload = receiver.upload
     with given_up_on_error(receiver):
         form = _form(upload.fields)
         labels = [file.label for file in upload.files]
         values = form.model_dump() | {"name": form.name or labels[0] or "dataset"}
         request = {"form": values, "files": upload.hashes, "labels": labels}
-        submission = Submission(identity, "POST /datasets", key, request)
+        submission = Submission(identity, "POST /datasets", key, request, priority=priority)
         payload = checked_payload(IngestPayload, dataset_id=new_id(DATASET), files=upload.files, **values)
         job, replayed = submit(services, submission, "ingest", payload, uploads=receiver.folders)
         if replayed:

@@ -6,14 +6,26 @@ from app.access import ADMIN, Maker, Services_
 from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
-from app.feasibility import feasibility_of
+from app.feasibility import Feasibility, feasibility_of
+from app.histories import asks_over_time, draws_histories, history_feasibility, refuse_histories
 from app.readings import readings_of
 from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
 from app.services import Services
-from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Named,
+    Priority,
+    Submission,
+    accepted,
+    audit,
+    checked_payload,
+    replayed_job,
+    submit,
+)
 from model_store.repositories import ModelRepository
-from model_store.tables import CohortRequest
+from model_store.tables import CohortRequest, Model
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
@@ -22,7 +34,12 @@ router = APIRouter(tags=["cohorts"])
 
 @router.post("/generate", status_code=202)
 def generate_cohort(
-    body: GenerateRequest, response: Response, services: Services_, identity: Maker, key: IdempotencyKey = None
+    body: GenerateRequest,
+    response: Response,
+    services: Services_,
+    identity: Maker,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Generate a cohort.
 
@@ -39,17 +56,21 @@ def generate_cohort(
     """
     if not body.evaluate:
         identity.require(ADMIN)
-    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /generate", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = feasibility_of(services, model, body)
+    feasibility = _feasibility(services, model, body)
     feasibility.require()
     read = readings_of(services.facts_of(model).vocabulary, body)
     values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
     comparison = comparison_of(services, identity, model, body, feasibility)
     warnings = [*read.notes, *feasibility.warnings, *comparison.notices]
     values |= {"warnings": warnings, "against_real": comparison.against_real}
+    over_time = draws_histories(model)
+    values |= {"history": body.history if over_time else None, "origin": str(body.origin) if over_time else None}
+    if asks_over_time(body.model_dump()):
+        values["evaluate"] = False
     payload = checked_payload(GeneratePayload, **values)
     asked = CohortRequest(
         job_id=submission.job_id,
@@ -74,7 +95,7 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     if this one cannot. No patient is looked at: the answer is a function of the model and the request.
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = feasibility_of(services, model, body)
+    feasibility = _feasibility(services, model, body)
     with services.database.session_scope() as session:
         audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
     comparison = comparison_of(services, identity, model, body, feasibility)
@@ -105,6 +126,13 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
             *_warnings(workers, costs is None),
         ],
     )
+
+
+def _feasibility(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+    if draws_histories(model):
+        return history_feasibility(services, model, body)
+    refuse_histories(body)
+    return feasibility_of(services, model, body)
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

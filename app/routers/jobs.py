@@ -12,7 +12,7 @@ from app.library import Cursor, Limit, Unnamed, listed
 from app.readers import job_answer, kinds_for
 from app.schemas.answers import JobAnswer, PageAnswer, State
 from app.services import Services
-from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, audit, reserve_key
+from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, admit, audit, reserve_key
 from model_store.repositories import JobRepository
 from worker.contract import ROUTES, Kind
 
@@ -75,6 +75,7 @@ def retry_job(
         job = earlier = reserve_key(session, submission)
         if job is None:
             attempts = services.settings.max_attempts
+            admit(session, services, identity.owner, JobRepository(session).get(identity.owner, job_id).payload)
             job = JobRepository(session).retry(identity.owner, job_id, task, queue, attempts)
             audit(session, identity, "retry", job_id)
     services.sweeper.wake()

@@ -7,14 +7,26 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
+from app.histories import NOT_MEASURED, asks_over_time
 from app.pages import report_page
 from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import EvaluateRequest
 from app.services import Services
 from app.shareable import shareable_report
-from app.submissions import IdempotencyKey, Named, Submission, accepted, audit, checked_payload, replayed_job, submit
-from ehr.errors import ConflictError, NotFoundError
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Named,
+    Priority,
+    Submission,
+    accepted,
+    audit,
+    checked_payload,
+    replayed_job,
+    submit,
+)
+from ehr.errors import ConflictError, NotFoundError, RequestError
 from ehr.report_schema import report_schema
 from ehr.reports import REPORT_VERSION, Report
 from ehr.shareable import ShareableReport
@@ -39,19 +51,26 @@ PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "de
 
 @router.post("/reports", status_code=202)
 def evaluate_cohort(
-    body: EvaluateRequest, response: Response, services: Services_, identity: DataOwner, key: IdempotencyKey = None
+    body: EvaluateRequest,
+    response: Response,
+    services: Services_,
+    identity: DataOwner,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Evaluate a finished cohort, against the data its model learned from or against another data set. Needs the scope
     `data`: what is measured, how long it takes and what comes of it depend on real records.
 
     Only the former includes the privacy attacks, and only that can withhold the cohort. The report's id is the job's.
     """
-    submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /reports", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
+    if asks_over_time(cohort.manifest.get("request") or {}):
+        raise RequestError(f"cohort_id: {NOT_MEASURED}")
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}

@@ -5,10 +5,21 @@ from fastapi import APIRouter, Response
 from app.access import DATA, Services_, Trainer
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
-from app.submissions import IdempotencyKey, Submission, accepted, checked_payload, replayed_job, submit
-from ehr.generators import generator_spec
+from app.submissions import (
+    NORMAL,
+    IdempotencyKey,
+    Priority,
+    Submission,
+    accepted,
+    checked_payload,
+    replayed_job,
+    submit,
+)
+from ehr.errors import RequestError
+from ehr.generators import DEFAULT_HISTORY_GENERATOR, history_generator_names, spec_named
 from model_store.ids import MODEL, new_id
 from model_store.repositories import DatasetRepository
+from model_store.tables import Dataset
 from worker.contract import TrainPayload
 
 router = APIRouter(tags=["models"])
@@ -16,21 +27,41 @@ router = APIRouter(tags=["models"])
 
 @router.post("/train", status_code=202)
 def train_model(
-    body: TrainRequest, response: Response, services: Services_, identity: Trainer, key: IdempotencyKey = None
+    body: TrainRequest,
+    response: Response,
+    services: Services_,
+    identity: Trainer,
+    key: IdempotencyKey = None,
+    priority: Priority = NORMAL,
 ) -> JobAnswer:
     """Train a model.
 
     The job's result names the model. A training that is interrupted goes on from its last checkpoint. `holdout_share`
     needs the scope `data`: two models whose shares differ by one patient would tell what that patient has.
     """
-    submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"))
+    submission = Submission(identity, "POST /train", key, body.model_dump(mode="json"), priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     if body.holdout_share is not None:
         identity.require(DATA)
-    generator_spec(body.generator).check(body.preset, body.settings)
     dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
-    values = body.model_dump() | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
+    generator = _generator(body, dataset)
+    spec_named(generator).check(body.preset, body.settings)
+    values = (
+        body.model_dump() | {"generator": generator} | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
+    )
     payload = checked_payload(TrainPayload, **values)
     job, replayed = submit(services, submission, "train", payload, {DatasetRepository: dataset.id})
     return accepted(identity, response, job, replayed)
+
+
+def _generator(body: TrainRequest, dataset: Dataset) -> str:
+    """The generator that is asked for, if it can learn from such data; histories have a default of their own."""
+    over_time = (dataset.summary.get("format") or {}).get("unit") == "history"
+    if over_time and "generator" not in body.model_fields_set:
+        return DEFAULT_HISTORY_GENERATOR
+    if over_time != (body.generator in history_generator_names()):
+        known = ", ".join(history_generator_names())
+        what = f"has histories, which these learn: {known}" if over_time else "was not uploaded with unit=history"
+        raise RequestError(f"generator: '{body.generator}' cannot learn from this dataset, which {what}")
+    return body.generator

@@ -195,6 +195,7 @@ class JobAnswer(Answer):
     warnings: list[str] = Field(description="what the service had to say about the request when it accepted it")
     attempt: int
     max_attempts: int
+    priority: int = Field(0, description="among the jobs of its owner that wait: the highest first")
     created_at: Moment
     started_at: Moment | None
     finished_at: Moment | None
@@ -230,6 +231,34 @@ class DatasetAnswer(Answer):
     vocabulary_hash: str
     summary: dict[str, Any] = Field(description="without the scope `data`: nothing that was counted")
     created_at: Moment
+
+
+class DependantsAnswer(Answer):
+    """What was made from a dataset, by id."""
+
+    models: list[str]
+    cohorts: list[str]
+    reports: list[str]
+    unfinished_jobs: list[str] = Field(description="that work on the dataset or on something made from it")
+
+
+class Remainder(BaseModel):
+    """Something that an erasure leaves, and why."""
+
+    what: str
+    why: str
+    rows: int | None = None
+
+
+class ErasureAnswer(Answer):
+    """What was removed with a dataset and everything made from it."""
+
+    dataset_id: str
+    erased_at: Moment
+    removed: dict[str, list[str]] = Field(description="ids, by kind")
+    cancelled_jobs: list[str]
+    remains: list[Remainder]
+    folders_left: int = Field(description="folders whose files are still to be removed; 0: all are gone")
 
 
 class LabAnswer(Answer):

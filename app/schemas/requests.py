@@ -1,5 +1,6 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
+import datetime
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -7,8 +8,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_v
 
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
-from ehr.generators import DEFAULT_GENERATOR, generator_names, preset_names
+from ehr.formats.write.dates import HISTORY_ORIGIN
+from ehr.generators import DEFAULT_GENERATOR, generator_names, history_generator_names, preset_names
 from ehr.groups import DeclaredGroup
+from ehr.history_conditions import AskedHistoryCondition
 from worker.contract import FormatName, MethodName, RollupName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
@@ -33,7 +36,11 @@ def _as_text(schema: dict[str, Any]) -> None:
     schema.pop("contentSchema")
 
 
-GeneratorName = Annotated[str, _among("generator", generator_names), _enum(generator_names)]
+def _all_generators() -> Sequence[str]:
+    return (*generator_names(), *history_generator_names())
+
+
+GeneratorName = Annotated[str, _among("generator", _all_generators), _enum(_all_generators)]
 Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
@@ -62,8 +69,8 @@ class TrainRequest(Request):
     name: Name | None = Field(None, description="shown in lists; the dataset's name if left out")
     generator: GeneratorName = Field(
         DEFAULT_GENERATOR,
-        description="`independent` ignores how codes occur together: a yardstick; the others are published generators"
-        " to compare with",
+        description="`independent` ignores how codes occur together: a yardstick; `visits` learns histories, which it"
+        " does if left out, and `markov` is their yardstick; the others are published generators to compare with",
     )
     preset: Preset = Field(
         "auto",
@@ -80,7 +87,7 @@ class TrainRequest(Request):
 class ModelChanges(Request):
     """What people call a model and say about it. What is left out stays as it is."""
 
-    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+    model_config = with_examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
 
     name: Name | None = None
     tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
@@ -131,6 +138,12 @@ class GenerateRequest(Request):
     evaluate: bool = Field(
         True, description="also measure the cohort and write a report; false needs the scope `admin`"
     )
+    history: AskedHistoryCondition = Field(
+        default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
+    )
+    origin: datetime.date = Field(
+        HISTORY_ORIGIN, validate_default=True, description="of models of histories: the day of all first visits"
+    )
 
     _method_fits = model_validator(mode="after")(method_fits)
 
@@ -143,7 +156,7 @@ class GenerateRequest(Request):
 class ProbeRequest(Request):
     """Look at a few records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 20,
@@ -162,8 +175,10 @@ class DatasetForm(Request):
 
     name: Name | None = Field(None, description="shown in lists; the first file's name if left out")
     format: FormatName = Field("auto", description="`auto` looks at the files' names and headers")
-    unit: Literal["auto", "visit", "patient"] = Field(
-        "auto", description="what a record is: a visit (admission, encounter, claim) or a patient with all their visits"
+    unit: Literal["auto", "visit", "patient", "history"] = Field(
+        "auto",
+        description="what a record is: a visit (admission, encounter, claim), a patient with all their visits, or a"
+        " patient's history: the visits in order, with the days between them",
     )
     codes_from: Literal["source", "concept"] = Field(
         "source", description="of OMOP tables: the codes as recorded, or their concepts"

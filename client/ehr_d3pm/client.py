@@ -213,6 +213,18 @@ class Client:
         """Delete one of `datasets`, `models`, `cohorts` or `webhooks`."""
         self._http.send("DELETE", f"/{kind}/{thing_id}")
 
+    def dependants(self, dataset_id: str) -> Json:
+        """What was made from a dataset, by id, and the jobs that work on it."""
+        return self._http.get(f"/datasets/{dataset_id}/dependants")
+
+    def erase(self, dataset_id: str) -> Json:
+        """Delete a dataset and everything made from it; the answer says what was removed and what remains."""
+        return dict(self._http.send("DELETE", f"/datasets/{dataset_id}", params={"cascade": "true"}).json())
+
+    def erasure(self, dataset_id: str) -> Json:
+        """The report of an erasure, as `erase` gave it, and whether all files are gone by now."""
+        return self._http.get(f"/datasets/{dataset_id}/erasure")
+
     # --- following and downloading ---
 
     def wait(self, job: Json | str, on_change: Callable[[Json], None] | None = None) -> Json:

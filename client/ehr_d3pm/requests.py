@@ -50,6 +50,8 @@ class CohortOptions(TypedDict, total=False):
     steps: int | None
     seed: int | None
     evaluate: bool | None
+    history: Json | None  # of models of histories: {"ever": [...], "before": [{"first": ..., "then": ...}], ...}
+    origin: str | None  # of histories: the day of all first visits
 
 
 class Filters(TypedDict, total=False):

@@ -15,14 +15,17 @@ from ehr.generators.visits import VISITS
 __all__ = [
     "CHUNK",
     "DEFAULT_GENERATOR",
+    "DEFAULT_HISTORY_GENERATOR",
     "GENERATORS",
     "HISTORY_GENERATORS",
     "GeneratorSpec",
     "ResolvedSettings",
     "generator_names",
     "generator_spec",
+    "history_generator_names",
     "history_generator_spec",
     "preset_names",
+    "spec_named",
 ]
 
 # Rows are drawn in chunks of this size, each with its own seed, so that a cohort does not depend on how its
@@ -35,11 +38,17 @@ HISTORY_GENERATORS: tuple[GeneratorSpec, ...] = (VISITS, MARKOV)
 
 
 DEFAULT_GENERATOR = GENERATORS[0].name
+DEFAULT_HISTORY_GENERATOR = HISTORY_GENERATORS[0].name
 
 
 def generator_names() -> tuple[str, ...]:
     """In the order of GENERATORS."""
     return tuple(spec.name for spec in GENERATORS)
+
+
+def history_generator_names() -> tuple[str, ...]:
+    """In the order of HISTORY_GENERATORS."""
+    return tuple(spec.name for spec in HISTORY_GENERATORS)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -55,6 +64,11 @@ def generator_spec(name: str) -> GeneratorSpec:
 def history_generator_spec(name: str) -> GeneratorSpec:
     """The generator of histories of that name; ConfigError if there is none."""
     return _named(name, HISTORY_GENERATORS)
+
+
+def spec_named(name: str) -> GeneratorSpec:
+    """The generator of that name, of records or of histories; ConfigError if there is none."""
+    return _named(name, (*GENERATORS, *HISTORY_GENERATORS))
 
 
 def _named(name: str, specs: tuple[GeneratorSpec, ...]) -> GeneratorSpec:

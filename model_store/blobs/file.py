@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ehr.errors import StoreError, StoreFullError
-from model_store.blobs.protocol import BlobStore, checked_key, is_kept
+from model_store.blobs.protocol import BlobStore, Entry, checked_key, is_kept
 
 # no space, over quota, larger than this process may write
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -60,11 +61,11 @@ class FileStore(BlobStore):
     def exists(self, key: str) -> bool:
         return self._path(key).is_file()
 
-    def list(self, folder: str) -> Iterator[str]:
-        root = self._path(folder)
-        for path in root.rglob("*"):
-            if path.is_file() and not path.name.startswith(TEMPORARY):
-                yield self._key(path)
+    def entries(self, folder: str) -> Iterator[Entry]:
+        for path in self._path(folder).rglob("*"):
+            with suppress(FileNotFoundError):  # it may go away meanwhile
+                if not path.name.startswith(TEMPORARY) and S_ISREG((found := path.stat()).st_mode):
+                    yield Entry(self._key(path), found.st_size, found.st_mtime)
 
     def delete(self, key: str) -> None:
         path = self._path(key)

@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -13,6 +14,15 @@ from ehr.errors import CorruptError, StoreError
 # Keys are made by layout.py from server-made ids; this is the second lock on the same door.
 _KEY = re.compile(r"[a-z0-9_][a-z0-9_.-]*(?:/[a-z0-9_][a-z0-9_.-]*)*\Z")
 BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A blob in a listing."""
+
+    key: str
+    size: int
+    written_at: float  # seconds since 1970, by the store's clock
 
 
 class BlobStore(ABC):
@@ -44,8 +54,8 @@ class BlobStore(ABC):
     def exists(self, key: str) -> bool: ...
 
     @abstractmethod
-    def list(self, folder: str) -> Iterator[str]:
-        """The keys of all blobs under a folder, in no particular order; none if there is no such folder."""
+    def entries(self, folder: str) -> Iterator[Entry]:
+        """All blobs under a folder, in no particular order; none if there is no such folder."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
@@ -54,6 +64,15 @@ class BlobStore(ABC):
     @abstractmethod
     def check(self) -> None:
         """StoreError if the store cannot be written to; for readiness."""
+
+    def list(self, folder: str) -> Iterator[str]:
+        """The keys of all blobs under a folder."""
+        for entry in self.entries(folder):
+            yield entry.key
+
+    def size_of(self, folder: str) -> int:
+        """Bytes of all blobs under a folder."""
+        return sum(entry.size for entry in self.entries(folder))
 
     def write(self, key: str, data: bytes) -> None:
         """Create a blob from bytes."""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from ehr.errors import StoreError
-from model_store.blobs.protocol import BlobStore, checked_key, is_kept
+from model_store.blobs.protocol import BlobStore, Entry, checked_key, is_kept
 from model_store.blobs.s3_files import PART, Download, Upload, is_missing
 from model_store.blobs.s3_requests import NOT_OFFERED, ONCE, Patience, Requests, S3Error
 
@@ -74,10 +74,10 @@ class S3Store(BlobStore):
             raise error.as_store_error(_name(key)) from error
         return True
 
-    def list(self, folder: str) -> Iterator[str]:
+    def entries(self, folder: str) -> Iterator[Entry]:
         for page in self._pages("list_objects_v2", folder):
             for found in page.get("Contents", ()):
-                yield found["Key"].removeprefix(self.prefix)
+                yield Entry(found["Key"].removeprefix(self.prefix), found["Size"], found["LastModified"].timestamp())
 
     def delete(self, key: str) -> None:
         with _translated(_name(key)):

@@ -2,9 +2,9 @@
 
 from alembic import context
 
-from model_store.tables import Base
+from model_store.tables import Job
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True)
+context.configure(connection=connection, target_metadata=Job.metadata, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

@@ -12,8 +12,8 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from ehr.errors import NotFoundError, RequestError
+from model_store.columns import Base
 from model_store.ids import checked_id
-from model_store.tables import Base
 
 Row = TypeVar("Row", bound=Base)
 PLAIN = re.compile(r"[^\0\ud800-\udfff]*\Z")  # what a database takes for text

@@ -32,10 +32,9 @@ class CohortRepository(OwnedRepository[Cohort]):
     def delete(self, owner: str, job_id: str) -> None:
         """Remove it, or the parts of one that failed or was cancelled; files go when a sweeper comes by."""
         job = self._job(owner, job_id)
-        if job is not None and job.state in ("failed", "cancelled"):
-            self.session.execute(delete(CohortPart).where(CohortPart.job_id == job_id))
-        else:
+        if job is None or job.state not in ("failed", "cancelled"):
             self.session.delete(self.get(owner, job_id))
+        self.session.execute(delete(CohortPart).where(CohortPart.job_id == job_id))
         discards = DiscardRepository(self.session)
         discards.forget(cohort_folder(job_id))
         discards.add(cohort_folder(job_id))

@@ -29,9 +29,11 @@ class JobRepository(OwnedRepository[Job]):
         payload: Mapping[str, Any],
         max_attempts: int,
         job_id: str | None = None,
+        priority: int = 0,
     ) -> Job:
         """A queued job and its outbox row. After the commit, wake a sweeper: it sends the message."""
         values = {"owner": owner, "kind": kind, "payload": dict(payload), "max_attempts": max_attempts}
+        values["priority"] = priority
         job = Job(id=job_id or new_id(JOB), **values)
         self.add(job)
         self.session.execute(insert(Outbox).values(job_id=job.id, task=task, queue=queue))

@@ -11,8 +11,10 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from ehr.errors import JobCancelledError, LeaseLostError
 from model_store.clock import now
 from model_store.repositories.base import Repository
+from model_store.repositories.counts import CountRepository
 from model_store.repositories.discards import RETRY_WINDOW_SECONDS, DiscardRepository
 from model_store.repositories.jobs import JobRepository
+from model_store.repositories.owners import OwnerRepository
 from model_store.tables import CohortPart, Job, JobEvent, Outbox
 
 POISON = {
@@ -34,6 +36,15 @@ class Claim:
     payload: dict[str, Any]
     checkpoint: dict[str, Any] | None
     is_last_attempt: bool
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a worker learns when it renews its lease."""
+
+    is_cancelled: bool
+    ran_seconds: float  # in all attempts so far
 
 
 @dataclass(frozen=True)
@@ -63,24 +74,26 @@ class LeaseRepository(Repository):
                 lease_until=now() + lease_seconds,
                 started_at=now(),
             )
-            .returning(Job.attempt, Job.max_attempts, Job.owner, Job.kind, Job.payload, Job.checkpoint)
+            .returning(Job.attempt, Job.max_attempts, Job.owner, Job.kind, Job.payload, Job.checkpoint, Job.priority)
         ).one_or_none()
         if row is None:
             return None
         self.session.execute(delete(Outbox).where(Outbox.job_id == job_id))
         JobRepository(self.session).record_state(job_id, "running", attempt=row.attempt)
+        CountRepository(self.session).add(row.kind, "started")
         last = row.attempt >= row.max_attempts
-        return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last)
+        return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last, row.priority)
 
-    def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> bool:
-        """Renew the lease and write the progress; True if someone asked to stop. LeaseLostError if taken over."""
+    def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> Beat:
+        """Renew the lease and write the progress. LeaseLostError if another attempt has taken over."""
         values: dict[str, Any] = {"lease_until": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress
         state = self._fenced(claim, ("running", "cancelling"), values)
         if progress is not None:
             self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
-        return state == "cancelling"
+        ran = self.session.scalars(select(_RAN).where(Job.id == claim.job_id)).one()
+        return Beat(state == "cancelling", ran)
 
     def save_checkpoint(self, claim: Claim, checkpoint: dict[str, Any], more_attempts: int | None = None) -> None:
         """Point the job at a newer checkpoint, whose blobs are already in the store. With `more_attempts` it got
@@ -112,8 +125,9 @@ class LeaseRepository(Repository):
     def give_back(self, claim: Claim, task: str, queue: str, wait_seconds: float = 0, *, counts: bool = True) -> None:
         """Queue the job again after a fault that is not its own, such as a database that went away. An attempt that
         does not count, such as one whose worker was told to stop, leaves as many to come as before."""
-        values = {"state": "queued"} | _NOBODYS | ({} if counts else {"max_attempts": Job.max_attempts + 1})
+        values = _WAITS | ({} if counts else {"max_attempts": Job.max_attempts + 1})
         self._fenced(claim, ("running",), values)
+        self._charge(claim.job_id, "given_back")
         parts = update(CohortPart).where(CohortPart.job_id == claim.job_id, CohortPart.worker == claim.worker)
         free = {"state": "pending"} | _NOBODYS
         self.session.execute(parts.where(CohortPart.state == "running").values(**free))
@@ -140,8 +154,16 @@ class LeaseRepository(Repository):
         self, claim: Claim, state: str, keep: list[str], retry_seconds: float = RETRY_WINDOW_SECONDS, **more: Any
     ) -> None:
         jobs = JobRepository(self.session)
+        self._charge(claim.job_id, state)
         jobs.record_state(claim.job_id, state, **more)
         DiscardRepository(self.session).add_for_job(jobs.reload(claim.job_id), keep, retry_seconds)
+
+    def _charge(self, job_id: str, what: str) -> None:
+        """Count the time since the job was claimed as its owner's, and what became of the attempt."""
+        job = JobRepository(self.session).reload(job_id)
+        seconds = self.session.scalars(select(now() - Job.started_at).where(Job.id == job_id)).one() or 0.0
+        OwnerRepository(self.session).charge(job.owner, seconds)
+        CountRepository(self.session).add(job.kind, what, seconds)
 
     # --- a sweeper's side ---
 
@@ -169,9 +191,10 @@ class LeaseRepository(Repository):
             jobs.record_state(job_id, "cancelled")
         elif self._changed(*late, Job.state == "running", Job.attempt >= Job.max_attempts, values=failed):
             jobs.record_state(job_id, "failed", error=POISON)
-        elif not self._changed(*late, Job.state == "running", values={"state": "queued"} | _NOBODYS):
+        elif not self._changed(*late, Job.state == "running", values=_WAITS):
             return None  # its worker came back, or another sweeper was faster
         job = jobs.reload(job_id)
+        self._charge(job_id, "poison" if job.state == "failed" else "lease_lost")
         if job.state == "queued":
             task, queue = task_of[job.kind]
             self.session.execute(insert(Outbox).values(job_id=job_id, task=task, queue=queue))
@@ -185,5 +208,7 @@ class LeaseRepository(Repository):
         return self.session.scalar(query.execution_options(synchronize_session=False)) is not None
 
 
+_RAN = Job.ran_seconds + now() - Job.started_at  # up to this moment, in all attempts
 _NOBODYS: dict[str, Any] = {"worker": None, "lease_until": None}
-_ENDED: dict[str, Any] = {"finished_at": now()} | _NOBODYS
+_WAITS: dict[str, Any] = {"state": "queued", "ran_seconds": _RAN} | _NOBODYS
+_ENDED: dict[str, Any] = {"finished_at": now(), "ran_seconds": _RAN} | _NOBODYS

@@ -6,7 +6,7 @@ from sqlalchemy import func, select, update
 
 from model_store.clock import now
 from model_store.repositories.base import Repository
-from model_store.tables import Outbox
+from model_store.tables import Job, Outbox
 
 SEND_SECONDS = 10.0  # a sweeper that died while sending leaves the message to others after this long
 LONGEST_WAIT_SECONDS = 600.0
@@ -50,6 +50,13 @@ class OutboxRepository(Repository):
         """Whoever got the message could not take the job: it is due again at once."""
         self.session.execute(update(Outbox).where(Outbox.job_id == job_id).values(due_at=now()))
 
-    def waiting(self) -> int:
-        """How many jobs wait for a worker."""
-        return self.session.scalars(select(func.count()).select_from(Outbox)).one()
+    def hurry_one_of(self, owner: str) -> None:
+        """A job of this owner may start again: the message of one is due at once."""
+        mine = select(Outbox.job_id).join(Job, Job.id == Outbox.job_id).where(Job.owner == owner).limit(1)
+        self.session.execute(update(Outbox).where(Outbox.job_id.in_(mine.scalar_subquery())).values(due_at=now()))
+
+    def waiting(self) -> dict[str, tuple[int, float]]:
+        """By queue, how many jobs wait for a worker, and for how many seconds the oldest has."""
+        since = func.coalesce(func.max(now() - Outbox.queued_at), 0.0)
+        query = select(Outbox.queue, func.count(), since).group_by(Outbox.queue)
+        return {str(queue): (int(count), float(age)) for queue, count, age in self.session.execute(query)}

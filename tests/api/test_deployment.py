@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith("ehr-d3pm")]
 # interpolated, but meant for compose itself and for Postgres' own image
-OF_OTHERS = {"TAG", "POSTGRES_PASSWORD"}
+MEMORY = {f"{name}_MEMORY" for name in ("API", "WORKER", "GPU_WORKER", "POSTGRES", "VALKEY")}
+OF_OTHERS = {"TAG", "POSTGRES_PASSWORD", "VALKEY_PASSWORD"} | MEMORY
 # read by botocore, and handed on from the environment of whoever starts the containers: none has a value in the file
 OF_THE_STORE = {
     "AWS_ACCESS_KEY_ID",
@@ -43,6 +44,14 @@ def test_every_interpolated_variable_is_known() -> None:
     assert used <= {field.upper() for field in Settings.model_fields} | OF_OTHERS
 
 
+def test_no_secret_has_a_default() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    asked = re.findall(r"\${(\w*PASSWORD\w*)([^}]*)}", text)
+    assert {name for name, _ in asked} == {"POSTGRES_PASSWORD", "VALKEY_PASSWORD"}
+    assert {rest for _, rest in asked} == {":?choose a password"}  # compose refuses to start without
+    assert COMPOSE["services"]["api"]["environment"]["REDIS_URL"].startswith("redis://:${VALKEY_PASSWORD")
+
+
 def test_the_images_variables_are_read_too() -> None:
     lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("ENV")]
     set_last = set(re.findall(r"(\w+)=", lines[-1])) - {"PATH", "PYTHONUNBUFFERED"}
@@ -52,8 +61,10 @@ def test_the_images_variables_are_read_too() -> None:
 def test_services() -> None:
     services = COMPOSE["services"]
     assert set(services) == {"postgres", "redis", "migrate", "api", "worker", "worker-gpu"}
-    for name in ("postgres", "redis", "api"):
-        assert "healthcheck" in services[name]
+    for name in set(services) - {"migrate"}:
+        assert "healthcheck" in services[name] and re.fullmatch(
+            r"\$\{\w+_MEMORY:-\d+[mg]\}", services[name]["mem_limit"]
+        )
     for name in ("api", "worker", "worker-gpu"):
         assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
     devices = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
@@ -92,7 +103,9 @@ def test_docker_compose_config() -> None:
     else:
         pytest.skip("docker compose is not installed here")
     command = [*compose, "-f", "docker-compose.yml", "--profile", "gpu", "config", "--quiet"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"POSTGRES_PASSWORD": "x"}, capture_output=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"POSTGRES_PASSWORD": "x", "VALKEY_PASSWORD": "y"}, capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 

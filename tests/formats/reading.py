@@ -11,12 +11,13 @@ from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
+from worker.ingestion.history_encoder import HistoryEncoder
 from worker.ingestion.summary import format_summary
 
 LIMITS = Limits(inflated_bytes=1 << 20, rows=100_000, field_bytes=40)
 ROOMY = Limits(inflated_bytes=1 << 30, rows=10_000_000, field_bytes=256)
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "formats"
-CHOICES = ("min_records", "max_codes", "rollup", "test_share", "holdout_share")
+CHOICES = ("min_records", "max_codes", "rollup", "test_share", "holdout_share", "max_visits")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def read_upload(
     choices: dict[str, Any] = {"min_records": 1} | {key: options.pop(key) for key in CHOICES if key in options}
     reader = open_upload(name, sources, Options(**options))
     rejects = Rejects()
-    encoder = Encoder(limits, rejects)
+    encoder = (HistoryEncoder if reader.over_time else Encoder)(limits, rejects)
     for batch in reader.batches(rejects):
         encoder.add(batch)
     encoded = encoder.finish(Choices(masked_age=reader.masked_age, **choices))

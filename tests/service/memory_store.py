@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from ehr.errors import StoreError
 from model_store.blobs import BlobStore
-from model_store.blobs.protocol import checked_key
+from model_store.blobs.protocol import Entry, checked_key
 
 
 class MemoryStore(BlobStore):
@@ -42,8 +42,8 @@ class MemoryStore(BlobStore):
     def exists(self, key: str) -> bool:
         return checked_key(key) in self.blobs
 
-    def list(self, folder: str) -> Iterator[str]:
-        yield from [key for key in self.blobs if key.startswith(f"{folder}/")]
+    def entries(self, folder: str) -> Iterator[Entry]:
+        yield from [Entry(key, len(data), 0.0) for key, data in self.blobs.items() if key.startswith(f"{folder}/")]
 
     def delete(self, key: str) -> None:
         self.blobs.pop(checked_key(key), None)

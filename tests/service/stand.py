@@ -34,6 +34,7 @@ SHORT = {
     "REPUBLISH_SECONDS": "2",
     "CHECKPOINT_SECONDS": "0",
     "CANCEL_GRACE_SECONDS": "2",
+    "TURN_SECONDS": "0.5",
     "PART_RECORDS": "1024",
     "REFERENCE_RECORDS": "4096",
     "DEVICE": "cpu",
@@ -85,19 +86,23 @@ class Stand:
 
     # --- submitting, as the API does ---
 
-    def submit(self, kind: str, payload: Payload, *, publish: bool = True, max_attempts: int = 3) -> str:
+    def submit(
+        self, kind: str, payload: Payload, *, publish: bool = True, max_attempts: int = 3, owner: str = OWNER
+    ) -> str:
         with self.database.session_scope() as session:
-            job = JobRepository(session).submit(OWNER, kind, *ROUTES[kind], payload.stored(), max_attempts)
+            job = JobRepository(session).submit(owner, kind, *ROUTES[kind], payload.stored(), max_attempts)
         if publish:
             self.sweeper.publish()
         return job.id
 
-    def ingest(self, csv: bytes, name: str = "data", *, publish: bool = True, **options: Any) -> str:
+    def ingest(
+        self, csv: bytes, name: str = "data", *, publish: bool = True, owner: str = OWNER, **options: Any
+    ) -> str:
         upload = new_id(UPLOAD)
         self.store.write(layout.upload_blob(upload), csv)
         files = [UploadedFile(upload_id=upload, size=len(csv))]
         payload = IngestPayload(dataset_id=new_id(DATASET), name=name, files=files, **options)
-        return self.submit("ingest", payload, publish=publish)
+        return self.submit("ingest", payload, publish=publish, owner=owner)
 
     def train(self, dataset_id: str, epochs: int = 2, **options: Any) -> str:
         settings = {**TINY, "training": {"epochs": epochs, "batch_size": 64, "holdout_draws": 1}}
@@ -113,7 +118,7 @@ class Stand:
 
     def job(self, job_id: str) -> Job:
         with self.database.read_scope() as session:
-            return JobRepository(session).get(OWNER, job_id)
+            return session.get_one(Job, job_id)
 
     def states(self, job_id: str) -> list[str]:
         with self.database.read_scope() as session:

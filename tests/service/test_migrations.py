@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from ehr.errors import SchemaError
 from model_store import migrate
 from model_store.database import open_engine
-from model_store.tables import Base
+from model_store.tables import Job
 
 
 def test_up_and_down(database_url: str) -> None:
@@ -21,7 +21,7 @@ def test_up_and_down(database_url: str) -> None:
     migrate.check(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []  # the tables in code are those of the migrations
+        assert compare_metadata(context, Job.metadata) == []  # the tables in code are those of the migrations
     migrate.upgrade(database_url)  # again: nothing to do
     migrate.downgrade(database_url, "base")
     assert set(inspect(engine).get_table_names()) <= {"alembic_version"}

@@ -50,7 +50,7 @@ def work(stand: Stand, job_id: str) -> None:
 
     kinds = {"ingest": ingest, "train": train, "generate": generate, "evaluate": evaluate}
     runtime = Runtime(stand.settings, stand.database, stand.store, stand.broker)
-    execute(runtime, job_id, kinds[stand.job(job_id).kind])
+    execute(runtime, job_id, kinds.__getitem__)
 
 
 def accepted(answer: httpx.Response) -> str:

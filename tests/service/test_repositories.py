@@ -131,7 +131,7 @@ def test_an_expired_claim_can_change_nothing(database: Database) -> None:
         with database.session_scope() as session, pytest.raises(LeaseLostError):
             write(LeaseRepository(session))
     with database.session_scope() as session:
-        assert LeaseRepository(session).heartbeat(new, 60) is False
+        assert not LeaseRepository(session).heartbeat(new, 60).is_cancelled
     assert state_of(database, job_id) == "running"
 
 

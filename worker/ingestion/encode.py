@@ -1,6 +1,7 @@
 """From batches of rows to CSR. Memory follows distinct ids and codes plus eight bytes for each row, never the text."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ Mask = NDArray[np.bool_]
 
 
 class Encoder:
+    record_called: ClassVar[str] = "record-id"  # in reasons why rows were left out
+
     def __init__(self, limits: Limits, rejects: Rejects) -> None:
         self.limits, self.rejects = limits, rejects
         self.records, self.codes, self.patients = (Numbering(limits.field_bytes) for _ in range(3))
@@ -58,7 +61,7 @@ class Encoder:
     def _add_events(self, batch: Events) -> None:
         record, code = self.records.of_column(batch.record_id), self._code_numbers(batch)
         patient = None if batch.patient_id is None else self.patients.of_column(batch.patient_id)
-        numbers = {"record-id": record, "code": code, "patient-id": patient}
+        numbers = {self.record_called: record, "code": code, "patient-id": patient}
         usable = self._usable(batch.file, batch.lines, numbers)
         if patient is not None:
             usable = self._with_own_patient(batch.file, batch.lines, record, patient, usable)
@@ -93,10 +96,10 @@ class Encoder:
             self._patient_of.up_to(len(self.records))
             named = self._with_own_patient(batch.file, batch.lines, record, patient, named)
         if batch.counts:
-            numbers = {"record-id": record, "patient-id": patient}
+            numbers = {self.record_called: record, "patient-id": patient}
             self._whole.append(record[named & self._usable(batch.file, batch.lines, numbers)])
         if batch.day is not None:
-            self._people.saw(record[named], batch.day.filter(pa.array(named)), len(self.records))
+            self._people.began(record[named], batch.day.filter(pa.array(named)), len(self.records))
         if batch.concept is not None:
             self._visit_code.up_to(len(self.records))[record[named]] = self._visit_codes(batch.concept)[named]
 
@@ -162,14 +165,7 @@ class Encoder:
     def finish(self, choices: Choices) -> Encoded:
         """Code up labs, roll up codes, sort by record, drop repeated rows and rare codes, order the vocabulary."""
         row, code = self._plain_rows()
-        present = self.present = np.zeros(len(self.records), dtype=bool)
-        present[row] = True
-        for records in self._whole:
-            present[records] = True
-        for measured in self._labs.records:
-            present[measured] = True
-        if self._count == 0 or len(self.codes) == 0:
-            raise DataError("the upload has no usable row")
+        present = self.present = self._present(row)
         patients = self._patients(present)
         n_patients = int(patients[present].max()) + 1
         position = positions(patients[present], n_patients)
@@ -184,7 +180,7 @@ class Encoder:
             row, code = np.concatenate([row, about_row]), np.concatenate([code, about_code])
         called = (self._called if self._has_patients else self._called_in_records).names(list(self.codes.number_of))
         rank, names = self._ranked()
-        row, code = _distinct(row, rank[code], len(names))
+        row, code = distinct(row, rank[code], len(names))
         csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
         summary = {"rollup": rollup, "labs": self._labs.summary()}
         vocabulary, curves = Vocabulary(tuple(kept)), self._labs.curves
@@ -201,6 +197,18 @@ class Encoder:
             columns.append(np.concatenate([*chunks, np.zeros(0, dtype=np.int32)]))
             chunks.clear()
         return columns[0], columns[1]
+
+    def _present(self, row: Ints) -> Mask:
+        """Which records are there."""
+        if self._count == 0 or len(self.codes) == 0:
+            raise DataError("the upload has no usable row")
+        present = np.zeros(len(self.records), dtype=bool)
+        present[row] = True
+        for whole in self._whole:
+            present[whole] = True
+        for measured in self._labs.records:
+            present[measured] = True
+        return present
 
     def _patients(self, present: Mask) -> Ints:
         """A patient for each record that is there, numbered from 0; without patients, each record is its own."""
@@ -231,12 +239,18 @@ class Encoder:
         rows, codes = [record[visit != EMPTY]], [visit[visit != EMPTY]]
         owner = self._patient_of.up_to(len(self.records))[record]
         record, owner = record[owner >= 0], owner[owner >= 0]
-        sexes, bands = self._people.codes(record, owner, choices.masked_age)
+        day = self._people.first_day.up_to(len(self.records))[record]
+        for known, of_people in self._about_people(owner, day, choices):
+            rows.append(record[known])
+            codes.append(of_people)
+        return np.concatenate(rows), np.concatenate(codes)
+
+    def _about_people(self, owner: Ints, day: Ints, choices: Choices) -> Iterator[tuple[Mask, Ints]]:
+        """(of whom it is known, codes) of sex, then of age bands on a day."""
+        sexes, bands = self._people.codes(owner, day, choices.masked_age)
         for column in (sexes, common_bands(bands, choices.min_records)):
             known = np.array([name is not None for name in column], dtype=bool)
-            rows.append(record[known])
-            codes.append(np.array([self.codes.number(name) for name in column if name is not None], dtype=np.int64))
-        return np.concatenate(rows), np.concatenate(codes)
+            yield known, np.array([self.codes.number(name) for name in column if name is not None], dtype=np.int64)
 
     def _ranked(self) -> tuple[Ints, list[str]]:
         """The place of each code in the order of their names, and the names in that order."""
@@ -252,13 +266,7 @@ class Encoder:
         """Sorted rows and codes to CSR, without rare codes; records are numbered anew. A record whose codes are all
         rare is there, without codes: leaving it out would make every other code look more common."""
         counts = np.bincount(code, minlength=len(names))
-        stays = counts >= max(choices.min_records, 1)
-        kept = [names[i] for i in np.flatnonzero(stays)]
-        if not kept:
-            raise DataError(f"no code is in at least {choices.min_records} records")
-        if len(kept) > choices.max_codes:
-            most = f"{choices.max_codes:,}"
-            raise TooLargeError(f"{len(kept):,} codes are more than the {most} allowed; raise min_records")
+        stays, kept = common_codes(counts, names, choices, "records")
         dropped = int(((counts > 0) & ~stays).sum())
         rare = int(counts[~stays].sum()) - int((~stays[about]).sum())
         repeated = self._count - (len(code) - len(about))
@@ -270,13 +278,25 @@ class Encoder:
         return Records(indptr_of(sizes), place[code], len(kept)), kept, counted
 
 
+def common_codes(counts: Ints, names: list[str], choices: Choices, of: str) -> tuple[Mask, list[str]]:
+    """Which codes enough records, or patients, have, and their names."""
+    stays: Mask = counts >= max(choices.min_records, 1)
+    kept = [names[i] for i in np.flatnonzero(stays)]
+    if not kept:
+        raise DataError(f"no code is in at least {choices.min_records} {of}")
+    if len(kept) > choices.max_codes:
+        most = f"{choices.max_codes:,}"
+        raise TooLargeError(f"{len(kept):,} codes are more than the {most} allowed; raise min_records")
+    return stays, kept
+
+
 def _is_number(value: pa.DoubleArray) -> Mask:
     """Which values are numbers that float32 can hold; nulls come as NaN, which is below nothing."""
     within: Mask = np.abs(value.to_numpy(zero_copy_only=False)) <= np.finfo(np.float32).max
     return within
 
 
-def _distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:
+def distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:
     """(row, code) in order, each pair once."""
     key = row.astype(np.int64)
     key *= n_codes

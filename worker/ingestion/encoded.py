@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.histories import Histories
 from ehr.labs import LabCurve
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
@@ -22,6 +23,7 @@ class Choices:
     test_share: float = 0.1
     holdout_share: float = 0.1
     masked_age: int | None = None
+    max_visits: int = 500  # of a patient
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Encoded:
     curves: dict[str, LabCurve] = field(default_factory=dict)  # of labs
     summary: dict[str, Any] = field(default_factory=dict)  # of roll-up and labs
     names: dict[str, str] = field(default_factory=dict)  # of codes, as enough rows call them
+    histories: Histories | None = None  # whose visits are `records`; None where records are by themselves
+
+    @property
+    def whole(self) -> Records:
+        """What groups and rules are about: records, or visits with what is true of their patient."""
+        return self.records if self.histories is None else self.histories.visits_with_static()
 
     @property
     def cuts(self) -> dict[str, list[float]]:

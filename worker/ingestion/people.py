@@ -18,11 +18,13 @@ ADULTS = 2  # the first band of adults
 
 
 class People:
-    """Numbers for sex (0 unknown, 1 F, 2 M), day of birth and first day, in days since 1970."""
+    """Numbers for sex (0 unknown, 1 F, 2 M), days of birth and death and first day, in days since 1970."""
 
     def __init__(self) -> None:
         self.sex, self.birth = Growing(0), Growing(UNKNOWN)
-        self.first_day = Growing(UNKNOWN)
+        self.death = Growing(UNKNOWN)
+        self.first_day = Growing(UNKNOWN)  # of records: of all that is dated in them
+        self.visit_day = Growing(UNKNOWN)  # as a table of visits has it
 
     def add(self, batch: Patients, patients: Numbering) -> None:
         """What comes first of a patient counts."""
@@ -32,17 +34,28 @@ class People:
         sex = np.select([np.asarray(pc.equal(letter, "F")), np.asarray(pc.equal(letter, "M"))], [1, 2], 0)
         _set_first(self.sex.up_to(len(patients)), number[known], sex[known], 0)
         _set_first(self.birth.up_to(len(patients)), number[known], days_since_1970(batch.birth)[known], UNKNOWN)
+        if batch.death is not None:
+            _set_first(self.death.up_to(len(patients)), number[known], days_since_1970(batch.death)[known], UNKNOWN)
 
     def saw(self, record: Ints, day: pa.Date32Array, n_records: int) -> None:
         np.minimum.at(self.first_day.up_to(n_records), record, days_since_1970(day))
 
-    def codes(self, record: Ints, patient: Ints, masked_age: int | None) -> tuple[list[str | None], list[str | None]]:
-        """(sex, age band) of records, as codes; None where it is not known."""
+    def began(self, record: Ints, day: pa.Date32Array, n_records: int) -> None:
+        """Visits began then, whatever else is dated in them."""
+        self.saw(record, day, n_records)
+        np.minimum.at(self.visit_day.up_to(n_records), record, days_since_1970(day))
+
+    def days(self, n_records: int) -> Ints:
+        """When each record began, (R,); UNKNOWN where nothing says it."""
+        visit, first = self.visit_day.up_to(n_records)[:n_records], self.first_day.up_to(n_records)[:n_records]
+        return np.where(visit == UNKNOWN, first, visit)
+
+    def codes(self, patient: Ints, day: Ints, masked_age: int | None) -> tuple[list[str | None], list[str | None]]:
+        """(sex, age band on that day) of patients, as codes; None where it is not known."""
         sex = self.sex.up_to(int(patient.max(initial=0)) + 1)[patient]
         birth = self.birth.up_to(int(patient.max(initial=0)) + 1)[patient]
-        day = self.first_day.up_to(int(record.max(initial=0)) + 1)[record]
         known = (birth != UNKNOWN) & (day != UNKNOWN)
-        age = np.full(len(record), -1, dtype=np.int64)
+        age = np.full(len(patient), -1, dtype=np.int64)
         age[known] = _years(birth[known], day[known])
         if masked_age is not None:
             age[age >= masked_age] = OVER_89

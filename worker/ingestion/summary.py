@@ -7,6 +7,7 @@ from ehr.disclosure import shown
 from ehr.formats.read.protocol import Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
+from model_store.datasets import shown_counts
 from worker.ingestion.encoded import Counted, Encoded
 
 
@@ -36,10 +37,9 @@ def format_summary(asked: str, reader: Reader, files: Sequence[SourceFile]) -> d
     }
 
 
-def ingest_summary(
-    base: Mapping[str, Any], encoded: Encoded, rejects: Rejects, min_records: int, shown_counts: Sequence[int | None]
-) -> dict[str, Any]:
-    every = all(count is not None for count in shown_counts)
+def ingest_summary(base: Mapping[str, Any], encoded: Encoded, rejects: Rejects, min_records: int) -> dict[str, Any]:
+    of = encoded.records if encoded.histories is None else encoded.histories.ever()
+    every = all(count is not None for count in shown_counts(of))
     return {
         **base,
         "codes_dropped": encoded.counted.codes_dropped,

@@ -1,11 +1,11 @@
 """What each kind of job does: load, call the engine, save. Imported in worker children only."""
 
-from worker.execution import execute
+from worker.execution import Task, execute
 from worker.runtime import runtime
 
 
-def run(kind: str, job_id: str) -> None:
-    """Run the job if it is there to be run. Each kind's module is imported when it is needed: not all need torch."""
+def task_of(kind: str) -> Task:
+    """Each kind's module is imported when it is needed: not all need torch."""
     if kind == "ingest":
         from worker.tasks.ingest import ingest as task
     elif kind == "train":
@@ -14,11 +14,16 @@ def run(kind: str, job_id: str) -> None:
         from worker.tasks.generate import generate as task
     else:
         from worker.tasks.evaluate import evaluate as task
-    execute(runtime(), job_id, task)
+    return task
+
+
+def run(job_id: str) -> None:
+    """Run the job that is next, if there is one: this one or another."""
+    execute(runtime(), job_id, task_of)
 
 
 def help_generate(job_id: str) -> None:
-    """Make parts of a running generate job until there are none to take."""
+    """Make parts of a running generate job until there are none to take. Jobs that wait go first."""
     from worker.tasks.generate import take_parts_of
 
-    take_parts_of(runtime(), job_id)
+    take_parts_of(runtime(), job_id, task_of)

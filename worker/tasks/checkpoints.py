@@ -50,7 +50,8 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint if it is time for one, or the last moment, and this attempt still has the job."""
         settings, stop = self.run.runtime.settings, self.run.stop
-        is_early = time.monotonic() - self._saved_at < settings.checkpoint_seconds and not stopping.is_set()
+        is_last = stopping.is_set() or stop.turn_over.is_set()
+        is_early = time.monotonic() - self._saved_at < settings.checkpoint_seconds and not is_last
         if stop.is_lost or stop.cancelled.is_set() or is_early:
             return
         claim, store = self.run.claim, self.run.runtime.store

@@ -8,7 +8,7 @@ from ehr.groups import Groups
 from ehr.rules import Rules
 from ehr.shareable import CohortDescription
 from model_store.blobs import BlobStore
-from model_store.cohorts import effective_records, iter_blocks
+from model_store.cohorts import effective_records, iter_records
 from model_store.manifests import CohortManifest, vocabulary_in
 from worker.evaluation.description import Tally
 
@@ -23,11 +23,12 @@ def describe(
     condition = vocabulary.resolve(asked)
     wanted = None if condition.is_empty else condition
     tally = Tally(vocabulary, wanted, vocabulary.resolve_targets(condition, manifest.targets))
-    groups = Groups.from_json(config.get("groups", []), range(len(vocabulary)))
+    over_time = manifest.origin is not None  # then groups are of the model's own tokens
+    groups = Groups.from_json([] if over_time else config.get("groups", []), range(len(vocabulary)))
     rules = Rules.from_json(config.get("rules", {}), groups).without(wanted)
     tally.groups, tally.rules = groups if len(groups) else None, rules if len(rules) else None
-    for block in iter_blocks(store, manifest):
-        tally.add(block.records)
+    for records in iter_records(store, manifest):
+        tally.add(records)
     described = tally.described(None if wanted is None else effective_records(store, manifest))
     shown = [*asked.all_of, *chain(*asked.any_of), *asked.none_of, *chain(*(each.codes for each in manifest.targets))]
     shown += [each.code for each in described.prevalence[:MOST_NAMED]]

@@ -10,13 +10,14 @@ from ehr.records import Records
 from ehr.reports import REPORT_VERSION, Asked, AttainedTarget, Report
 from ehr.shareable import ModelReport
 from ehr.vocabulary import Vocabulary
-from model_store.cohorts import effective_records, iter_blocks
+from model_store.cohorts import effective_records, iter_records
 from model_store.datasets import StoredDataset
 from model_store.manifests import CohortManifest, vocabulary_in
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
+from worker.engine.histories.protocol import HistoryGenerator
 from worker.evaluation import ReportPlan, Subject
 from worker.evaluation.verdicts import privacy_verdict
 from worker.execution import JobRun, Outcome
@@ -79,9 +80,13 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     own_data = _is_own(cohort, manifest, dataset, payload)
     # A copy of the data may have other shares: what the model has not seen is for the model to say.
     shares = (manifest.model.holdout_share, manifest.model.test_share) if own_data else (None, None)
-    train, holdout, test = (dataset.split(name, *shares) for name in ("train", "holdout", "test"))
+    # of patients over time, what each ever has
+    train, holdout, test = (
+        dataset.split(name, *shares) if dataset.histories is None else dataset.split_histories(name, *shares).ever()
+        for name in ("train", "holdout", "test")
+    )
     known = vocabulary_in(manifest)
-    blocks = [block.records for block in iter_blocks(run.runtime.store, manifest)]
+    blocks = list(iter_records(run.runtime.store, manifest))
     synth, left_out = translated(
         Records.concatenate([Records.from_sets([], len(known)), *blocks]), known, dataset.vocabulary
     )
@@ -113,8 +118,8 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=None if condition is None else effective_records(run.runtime.store, manifest),
         labels=payload.labels,
         codes_left_out=left_out,
-        groups=dataset.groups,
-        rules=dataset.rules,
+        groups=dataset.groups if dataset.histories is None else None,  # which hold at each visit
+        rules=dataset.rules if dataset.histories is None else None,
         attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )
 
@@ -148,12 +153,12 @@ def _may_attack_own(run: JobRun, cohort: Cohort) -> bool:
     return bool(row.summary.get("may_be_attacked", True))
 
 
-def _model(run: JobRun, cohort: Cohort) -> tuple[ModelAudit | None, Generator] | None:
+def _model(run: JobRun, cohort: Cohort) -> tuple[ModelAudit | None, Generator | None] | None:
     try:
         row, _, generator = model_of(run.runtime, run.claim.owner, cohort.model_id)
     except NotFoundError:
         return None  # a cohort outlives its model; what needs the model is absent with its reason
-    return ModelAudit.of(row.details), generator
+    return ModelAudit.of(row.details), None if isinstance(generator, HistoryGenerator) else generator
 
 
 def translated(records: Records, known: Vocabulary, wanted: Vocabulary) -> tuple[Records, int]:

@@ -11,10 +11,12 @@ from sqlalchemy.orm import Session
 
 from ehr.conditions import Condition, Target
 from ehr.errors import JobInterruptedError, LeaseLostError
+from ehr.formats.write.dates import HISTORY_ORIGIN
 from ehr.generators import CHUNK
+from ehr.history_conditions import HistoryCondition
 from model_store import layout
 from model_store.bundles import Bundle
-from model_store.cohorts import cohort_manifest, pack_part, save_cohort_manifest
+from model_store.cohorts import cohort_manifest, pack_history_part, pack_part, save_cohort_manifest
 from model_store.files import CDM, MANIFEST
 from model_store.ids import JOB, new_id
 from model_store.manifests import CohortPart, SourceModel
@@ -23,8 +25,9 @@ from model_store.tables import Cohort, Job, Model
 from runtime.broker import BrokerError
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
 from worker.engine.generators import Generator, SampleRequest
-from worker.engine.generators.protocol import EffectiveSize
-from worker.execution import JobRun, Outcome, new_worker_name, patiently
+from worker.engine.generators.protocol import EffectiveSize, SampleProgress
+from worker.engine.histories.protocol import HistoryGenerator, HistoryRequest
+from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name, patiently
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
 from worker.tasks.describe import describe
@@ -47,9 +50,12 @@ class Source:
     condition: Condition | None
     targets: tuple[Target, ...]
 
-    def request(self, part: PartClaim) -> SampleRequest:
-        """The engine's request for one part. A part is whole chunks, and a chunk is the same whoever draws it."""
-        return self._request(part.n_records, part.first_record // CHUNK)
+    def draw(self, part: PartClaim, on_progress: SampleProgress) -> bytes:
+        """A part as it is stored. A part is whole chunks, and a chunk is the same whoever draws it."""
+        size = EffectiveSize()
+        request = replace(self._request(part.n_records, part.first_record // CHUNK), effective_size=size)
+        records = self.generator.sample(request, on_progress)
+        return pack_part(part.first_record, records, self.bundle.vocabulary, size.of(len(records)))
 
     def resolved(self) -> dict[str, Any]:
         """What the generator made of what was left to it."""
@@ -68,6 +74,34 @@ class Source:
             steps=self.payload.steps,
             first_chunk=first_chunk,
         )
+
+
+@dataclass(frozen=True)
+class HistorySource:
+    """A model of histories and what to draw from it."""
+
+    row: Model
+    bundle: Bundle
+    generator: HistoryGenerator
+    payload: GeneratePayload
+    condition: HistoryCondition | None
+
+    def draw(self, part: PartClaim, on_progress: SampleProgress) -> bytes:
+        """The same, for patients over time."""
+        size = EffectiveSize()
+        request = HistoryRequest(
+            n=part.n_records,
+            seed=self.payload.seed,
+            condition=self.condition,
+            steps=self.payload.steps,
+            first_chunk=part.first_record // CHUNK,
+            effective_size=size,
+        )
+        histories = self.generator.sample(request, on_progress)
+        return pack_history_part(part.first_record, histories, self.bundle.vocabulary, size.of(len(histories)))
+
+    def resolved(self) -> dict[str, Any]:
+        return {"method": None if self.condition is None else "exact", "steps": self.payload.steps}
 
 
 class Tally:
@@ -99,6 +133,7 @@ def generate(run: JobRun) -> Outcome:
     run.progress.step("generate", n, done, "records")
     _ask_for_help(run.runtime, job_id)
     tally = Tally(run.runtime, job_id)
+    run.begin_turn()
 
     def on_progress(in_this_part: int) -> None:
         run.check()
@@ -109,6 +144,7 @@ def generate(run: JobRun) -> Outcome:
         part = _claim_part(run.runtime, job_id, run.claim.worker)
         if part is not None:
             _make_part(run.runtime, source, part, on_progress)
+            run.stop.check_turn()
         elif tally.records() == n:
             break
         else:
@@ -118,14 +154,19 @@ def generate(run: JobRun) -> Outcome:
     return _store(run, source)
 
 
-def take_parts_of(runtime: Runtime, job_id: str) -> None:
-    """Help with someone else's generate job for as long as there are parts to take."""
+def take_parts_of(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> None:
+    """Help with someone else's generate job for as long as there are parts to take; jobs that wait go before each."""
     with runtime.database.read_scope() as session:
         job = session.get(Job, job_id)
     if job is None or job.state != "running":
         return
-    source: Source | None = None
-    while (part := _claim_part(runtime, job_id, new_worker_name())) is not None:
+    source: Source | HistorySource | None = None
+    while True:
+        while execute_next(runtime, task_of):
+            source = None  # what somebody else's job needs, it may have
+        part = _claim_part(runtime, job_id, new_worker_name())
+        if part is None:
+            return
         source = source or _source(runtime, job.owner, job.payload)
         try:
             _make_part(runtime, source, part)
@@ -133,9 +174,13 @@ def take_parts_of(runtime: Runtime, job_id: str) -> None:
             return
 
 
-def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source:
+def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source | HistorySource:
     checked = GeneratePayload.model_validate(payload)
     row, bundle, generator = model_of(runtime, owner, checked.model_id)
+    if isinstance(generator, HistoryGenerator):
+        condition = None if checked.history is None else checked.history.resolve(bundle.vocabulary)
+        asks = condition is not None and not condition.is_empty
+        return HistorySource(row, bundle, generator, checked, condition if asks else None)
     return Source(row, bundle, generator, checked, *resolved(checked, bundle.vocabulary))
 
 
@@ -171,7 +216,9 @@ def _claim_part(runtime: Runtime, job_id: str, worker: str) -> PartClaim | None:
     return patiently(scope, lambda session: CohortRepository(session).claim_part(job_id, worker, seconds))
 
 
-def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callable[[int], None] | None = None) -> None:
+def _make_part(
+    runtime: Runtime, source: Source | HistorySource, part: PartClaim, watch: Callable[[int], None] | None = None
+) -> None:
     """Draw a part and put it into the store, keeping its lease meanwhile. `watch` is the job's own worker's: it gets
     the number of records there are, and may raise."""
     signal = StopSignal()
@@ -189,9 +236,7 @@ def _make_part(runtime: Runtime, source: Source, part: PartClaim, watch: Callabl
     # A job's own heartbeat ends the process when it must; for a helper this one does.
     with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: _free_part(runtime, part)):
         try:
-            size = EffectiveSize()
-            records = source.generator.sample(replace(source.request(part), effective_size=size), on_progress)
-            data = pack_part(part.first_record, records, source.bundle.vocabulary, size.of(len(records)))
+            data = source.draw(part, on_progress)
             runtime.store.write(blob, data)
             written = (blob, hashlib.sha256(data).hexdigest(), len(data))
             scope = runtime.database.session_scope
@@ -212,7 +257,7 @@ def _free_part(runtime: Runtime, part: PartClaim) -> None:
         return  # already someone else's, or gone with its job
 
 
-def _store(run: JobRun, source: Source) -> Outcome:
+def _store(run: JobRun, source: Source | HistorySource) -> Outcome:
     with run.runtime.database.read_scope() as session:
         rows = CohortRepository(session).parts(run.claim.job_id)
     names = ("number", "blob", "sha256", "bytes", "first_record", "n_records")
@@ -228,6 +273,8 @@ def _store(run: JobRun, source: Source) -> Outcome:
     )
     request = source.payload.stored()
     remarks = {"warnings": request.pop("warnings"), "resolved": source.resolved()}
+    if isinstance(source, HistorySource):
+        remarks["origin"] = source.payload.origin or HISTORY_ORIGIN
     if source.bundle.manifest.lab_curves:
         remarks["lab_curves"] = source.bundle.manifest.lab_curves
     folder = f"{layout.cohort_folder(run.claim.job_id)}/a{run.claim.attempt:d}"
@@ -249,6 +296,7 @@ def _store(run: JobRun, source: Source) -> Outcome:
                 model_id=source.row.id,
                 dataset_id=source.row.dataset_id,
                 n_records=source.payload.n,
+                bytes=sum(part.bytes or 0 for part in parts),
                 prefix=folder,
                 manifest_hash=manifest_hash,
                 manifest=manifest.stored(without=NOT_IN_ROWS) | {"n_parts": len(parts)},

@@ -1,8 +1,10 @@
 """Make a dataset from uploaded files: read, encode, store. Needs no torch."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from ehr.codes.names import names_for
@@ -16,7 +18,15 @@ from ehr.report_needs import can_be_judged
 from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from model_store import layout
-from model_store.datasets import SPLITS, StoredDataset, data_hash, save_dataset, shown_counts, split_of, summarise
+from model_store.datasets import (
+    SPLITS,
+    StoredDataset,
+    data_hash,
+    save_dataset,
+    split_of,
+    summarise,
+    summarise_histories,
+)
 from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload
@@ -24,6 +34,7 @@ from worker.execution import JobRun, Outcome
 from worker.ingestion.called import given_names
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
+from worker.ingestion.history_encoder import HistoryEncoder
 from worker.ingestion.rules import find_rules
 from worker.ingestion.summary import format_summary, ingest_summary
 
@@ -34,36 +45,43 @@ def ingest(run: JobRun) -> Outcome:
     settings = run.runtime.settings
     limits = Limits(settings.max_inflated_bytes, settings.max_rows, settings.max_field_bytes)
     rejects = Rejects()
-    encoder = Encoder(limits, rejects)
     with ExitStack() as stack:
         files = unpacked(_files(run, payload, limits, stack))
         options = Options(payload.unit, payload.codes_from, payload.default_vocabulary, payload.demographics)
         reader = open_upload(payload.format, files, options)
         read_as = {"format": format_summary(payload.format, reader, files)}
+        encoder = (HistoryEncoder if reader.over_time else Encoder)(limits, rejects)
         for batch in reader.batches(rejects):
             run.check()
             encoder.add(batch)
     run.progress.step("encode", maximum=1)
     shares = payload.test_share, payload.holdout_share
-    choices = Choices(payload.min_records, settings.max_codes, payload.rollup, *shares, reader.masked_age)
+    most = reader.masked_age, settings.max_visits
+    choices = Choices(payload.min_records, settings.max_codes, payload.rollup, *shares, *most)
     encoded = encoder.finish(choices)
     run.check()
     run.progress.step("store", maximum=1)
     split = split_of(encoded.position, *shares)
-    base = summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients) | read_as
-    summary = ingest_summary(base, encoded, rejects, payload.min_records, shown_counts(encoded.records))
+    base = _base(encoded, split) | read_as
+    summary = ingest_summary(base, encoded, rejects, payload.min_records)
     summary["may_be_attacked"] = payload.may_be_attacked
     summary["can_be_judged"] = can_be_judged(base["splits"])
-    groups = find_groups(encoded.records, encoded.vocabulary.codes, payload.groups)
+    groups = find_groups(encoded.whole, encoded.vocabulary.codes, payload.groups)
     summary["groups"] = [
         {"codes": group.name, "rule": group.rule, "origin": group.origin, "n_codes": len(group.codes)}
         for group in groups.groups
     ]
-    train = encoded.records.take(np.flatnonzero(split == SPLITS.index("train")))
+    train = encoded.whole.take(np.flatnonzero(split == SPLITS.index("train")))
     rules = find_rules(train, encoded.vocabulary.codes, groups)
     summary["rules"] = {"certain": len(rules.certain), "found": len(rules) - len(rules.certain)}
     cdm = encoder.facts().source_cdm(reader, encoded.vocabulary.codes, payload.rollup)
     return _store(run, payload, encoded, reader, rules, summary, cdm)
+
+
+def _base(encoded: Encoded, split: NDArray[np.int64]) -> dict[str, Any]:
+    if encoded.histories is None:
+        return summarise(encoded.records, encoded.vocabulary, split, encoded.n_patients)
+    return summarise_histories(encoded.histories, encoded.vocabulary, split[encoded.histories.offsets[:-1]])
 
 
 def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack) -> list[SourceFile]:
@@ -100,17 +118,19 @@ def _store(
         Vocabulary(codes, names_for(codes, given_names(reader, encoded.names))),
         payload.test_share,
         payload.holdout_share,
-        data_hash(encoded.records, encoded.position),
+        data_hash(encoded.records, encoded.position, encoded.histories),
         payload.may_be_attacked,
         rules.groups if len(rules.groups) else None,
         rules if len(rules) else None,
         {lab: curve.in_unit(units) for lab, curve in encoded.curves.items()},
+        encoded.histories,
     )
     folder = layout.dataset_folder(payload.dataset_id, run.claim.attempt)
     run.own_folders.append(folder)
     kept = {without_decile(code) for code in encoded.vocabulary.codes}
     known = {code: found for code, found in reader.concepts.items() if code in kept}
     manifest_hash = save_dataset(run.runtime.store, folder, dataset, summary, cdm, concepts=known)
+    size = run.runtime.store.size_of(folder)
 
     def add_rows(session: Session) -> None:
         DatasetRepository(session).add(
@@ -124,6 +144,7 @@ def _store(
                 data_hash=dataset.data_hash,
                 vocabulary_hash=dataset.vocabulary.hash,
                 n_codes=len(dataset.vocabulary),
+                bytes=size,
                 summary=summary,
             )
         )

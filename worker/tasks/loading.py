@@ -8,6 +8,7 @@ from safetensors.torch import load, save
 
 from ehr.conditions import Condition, Target
 from ehr.errors import CorruptError
+from ehr.generators import history_generator_names
 from ehr.vocabulary import Vocabulary
 from model_store.bundles import Bundle, load_bundle
 from model_store.datasets import StoredDataset, load_dataset
@@ -15,7 +16,8 @@ from model_store.manifests import DatasetManifest, stored_cdm
 from model_store.repositories import DatasetRepository, ModelRepository
 from model_store.tables import Model
 from worker.contract import GeneratePayload
-from worker.engine.generators import Generator, State, from_state
+from worker.engine.generators import Generator, State, from_state, history_generator_named
+from worker.engine.histories.protocol import HistoryGenerator
 from worker.runtime import Runtime
 
 
@@ -32,11 +34,14 @@ def cdm_of(runtime: Runtime, owner: str, dataset_id: str) -> bytes | None:
     return stored_cdm(runtime.store, row.prefix, DatasetManifest.read(runtime.store, row.prefix, row.manifest_hash))
 
 
-def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle, Generator]:
+def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle, Generator | HistoryGenerator]:
     with runtime.database.read_scope() as session:
         row = ModelRepository(session).get(owner, model_id)
     bundle = load_bundle(runtime.store, row.prefix, row.manifest_hash)
-    return row, bundle, from_state(State(unpack_tensors(bundle.weights), bundle.manifest.config))
+    state = State(unpack_tensors(bundle.weights), bundle.manifest.config)
+    if row.generator in history_generator_names():
+        return row, bundle, history_generator_named(row.generator).from_state(state)
+    return row, bundle, from_state(state)
 
 
 def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:

@@ -3,14 +3,20 @@
 import json
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from ehr.audits import ModelAudit
+from ehr.audits import ModelAudit, ReferenceFacts
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
-from ehr.generators import ResolvedSettings, generator_spec
+from ehr.generators import ResolvedSettings, spec_named
+from ehr.generators.config import Config
+from ehr.groups import Groups
+from ehr.histories import Histories
+from ehr.records import Records
+from ehr.reports import Verdict
 from model_store import layout
 from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
@@ -18,16 +24,26 @@ from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from runtime.logs import place_of
 from worker.contract import TrainPayload
-from worker.engine.generators import FitRequest, Generator, State, generator_named
+from worker.engine.audit import not_audited
+from worker.engine.generators import FitRequest, Generator, State, generator_named, history_generator_named
+from worker.engine.histories.protocol import HistoryFit, HistoryGenerator
 from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
 from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
-from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort
+from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort, two_digits
 
 log = logging.getLogger(__name__)
+
+OVER_TIME = Verdict(
+    level="fail",
+    reason="Models of patients over time are not attacked yet, so nothing is known about what this one remembers.",
+    advice="Whoever is responsible for the data must decide about each cohort.",
+)
+Split = TypeVar("Split", Records, Histories)
+Fitted = TypeVar("Fitted", Generator, HistoryGenerator)
 
 # Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
 CHECKPOINT_STEPS = 20
@@ -41,9 +57,14 @@ def train(run: JobRun) -> Outcome:
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
     on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
-    settings = generator_spec(payload.generator).resolve(
+    settings = spec_named(payload.generator).resolve(
         payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
     )
+    if dataset.histories is not None:
+        over_time = _fit_histories(run, payload, dataset, settings)
+        run.progress.step("store", maximum=1)
+        unknown = None, not_audited(OVER_TIME), _no_reference(dataset, payload)
+        return _store(run, payload, dataset, over_time.state(), settings, *unknown)
     begun = time.monotonic()
     generator = _fit(run, payload, dataset, settings)
     took = time.monotonic() - begun
@@ -53,46 +74,100 @@ def train(run: JobRun) -> Outcome:
     costs = _costs(generator.state(), dataset, held_before)
     reference = _reference(run, payload, dataset, generator, took)
     run.progress.step("store", maximum=1)
-    return _store(run, payload, dataset, generator, settings, costs, audited, reference)
+    return _store(run, payload, dataset, generator.state(), settings, costs, audited, reference)
 
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
+    checkpoints = _checkpoints(run, payload, dataset, settings)
+    train_set = dataset.split("train", payload.holdout_share)
+    holdout = dataset.split("holdout", payload.holdout_share)
+    request = FitRequest(
+        _not_empty(train_set),
+        holdout if len(holdout) else None,
+        _config(settings),
+        payload.seed,
+        run.runtime.settings.device,
+        _hooks(run, checkpoints),
+        checkpoints.newest(),
+        dataset.groups,
+        dataset.rules,
+    )
+    return _until_stopped(run, lambda: generator_named(payload.generator).fit(request))
+
+
+def _fit_histories(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings
+) -> HistoryGenerator:
+    checkpoints = _checkpoints(run, payload, dataset, settings)
+    train_set = _not_empty(dataset.split_histories("train", payload.holdout_share))
+    holdout = dataset.split_histories("holdout", payload.holdout_share)
+    at_visits, static = _groups_over_time(dataset.groups, train_set)
+    request = HistoryFit(
+        train_set,
+        holdout if len(holdout) else None,
+        _config(settings),
+        payload.seed,
+        run.runtime.settings.device,
+        _hooks(run, checkpoints),
+        checkpoints.newest(),
+        at_visits,
+        static,
+    )
+    return _until_stopped(run, lambda: history_generator_named(payload.generator).fit(request))
+
+
+def _groups_over_time(groups: Groups | None, histories: Histories) -> tuple[Groups | None, Groups | None]:
+    """Groups of codes of visits, and of patients."""
+    if groups is None:
+        return None, None
+    static = set(histories.static.indices.tolist())
+    of_patients = tuple(group for group in groups.groups if static & set(group.codes))
+    of_visits = tuple(group for group in groups.groups if not static & set(group.codes))
+    return Groups(groups.n_codes, of_visits), Groups(groups.n_codes, of_patients)
+
+
+def _not_empty(train_set: Split) -> Split:
+    if len(train_set) == 0:
+        raise DataError("the train split of this dataset is empty")
+    return train_set
+
+
+def _config(settings: ResolvedSettings) -> Config | dict[str, Any]:
+    return {} if settings.config is None else settings.config.with_checkpoints(CHECKPOINT_STEPS)
+
+
+def _checkpoints(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Checkpoints:
     known = [dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator]
     if dataset.groups is not None:
         known.append(json.dumps(dataset.groups.as_json(dataset.vocabulary.codes)))
     if dataset.rules is not None:
         known.append(json.dumps(dataset.rules.as_json()))
-    checkpoints = Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
-    train_set = dataset.split("train", payload.holdout_share)
-    holdout = dataset.split("holdout", payload.holdout_share)
-    if len(train_set) == 0:
-        raise DataError("the train split of this dataset is empty")
-    resume_from = checkpoints.newest()
+    return Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
+
+
+def _hooks(run: JobRun, checkpoints: Checkpoints) -> Hooks:
     started = False
 
     def on_progress(progress: TrainingProgress) -> None:
         nonlocal started
         if not started:
             started = True
+            run.begin_turn()
             run.progress.step("train", progress.total_steps, progress.step, "batches")
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 
-    hooks = Hooks(on_progress, checkpoints.save, run.should_stop)
-    request = FitRequest(
-        train_set,
-        holdout if len(holdout) else None,
-        {} if settings.config is None else settings.config.with_checkpoints(CHECKPOINT_STEPS),
-        payload.seed,
-        run.runtime.settings.device,
-        hooks,
-        resume_from,
-        dataset.groups,
-        dataset.rules,
-    )
+    def should_stop() -> bool:
+        return run.should_stop() or run.stop.turn_over.is_set()
+
+    return Hooks(on_progress, checkpoints.save, should_stop)
+
+
+def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
     try:
-        return generator_named(payload.generator).fit(request)
+        return fit()
     except TrainingStopped:
         run.check()
+        run.stop.check_turn()
         raise JobCancelledError("the job was asked to stop") from None
 
 
@@ -121,17 +196,22 @@ def _reference(
     return reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
 
 
+def _no_reference(dataset: StoredDataset, payload: TrainPayload) -> Drawn:
+    patients = two_digits(len(dataset.split_histories("train", payload.holdout_share)))
+    facts = ReferenceFacts(records=0, training_records=patients, seed=0, absent="it draws patients over time")
+    return None, facts.model_dump(mode="json")
+
+
 def _store(
     run: JobRun,
     payload: TrainPayload,
     dataset: StoredDataset,
-    generator: Generator,
+    state: State,
     settings: ResolvedSettings,
     costs: dict[str, Any] | None,
     audited: ModelAudit,
     reference: Drawn,
 ) -> Outcome:
-    state = generator.state()
     drawn, facts = reference
     folder = layout.model_folder(payload.model_id, run.claim.attempt)
     run.own_folders.append(folder)
@@ -154,6 +234,7 @@ def _store(
     cdm = cdm_of(run.runtime, run.claim.owner, payload.dataset_id)
     bundle = Bundle(pack_tensors(state.tensors), manifest, cdm)
     manifest_hash = save_bundle(run.runtime.store, folder, bundle, drawn)
+    size = run.runtime.store.size_of(folder)
 
     def add_rows(session: Session) -> None:
         ModelRepository(session).add(
@@ -167,6 +248,7 @@ def _store(
                 prefix=folder,
                 manifest_hash=manifest_hash,
                 n_codes=len(dataset.vocabulary),
+                bytes=size,
                 details=details | {"vocabulary_hash": dataset.vocabulary.hash},
             )
         )

@@ -45,12 +45,49 @@ def labs(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) ->
         print_table(["lab", "cut points", "unit"], rows, lines=False)
 
 
+@cli.command()
+@errors_as_exit_codes()
+def dependants(context: typer.Context, dataset: DatasetId, as_json: AsJson = False) -> None:
+    """List what was made from a dataset, and the jobs that work on it."""
+    with client_of(context) as client:
+        found = client.dependants(dataset)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["kind", "id"], [[kind, each] for kind, ids in found.items() for each in ids], lines=False)
+
+
+@cli.command()
+@errors_as_exit_codes()
+def erase(
+    context: typer.Context,
+    dataset: DatasetId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a dataset and everything made from it, and cancel jobs that work on it. What remains is shown with why."""
+    with client_of(context) as client:
+        if not yes:
+            made = {kind: len(ids) for kind, ids in client.dependants(dataset).items() if ids}
+            besides = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in made.items()) or "nothing else"
+            typer.confirm(f"Erase {dataset} permanently, and {besides}?", abort=True, err=True)
+        report = client.erase(dataset)
+    if as_json:
+        print_json(report)
+        return
+    for kind, ids in report["removed"].items():
+        say(f"removed {kind}: {', '.join(ids) or 'none'}")
+    say(f"cancelled jobs: {', '.join(report['cancelled_jobs']) or 'none'}")
+    for each in report["remains"]:
+        say(f"remains: {each['what']} ({each['why']})")
+
+
 def upload(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
     name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists what can be read")] = "auto",
-    unit: Annotated[str | None, typer.Option(help="what a record is: visit or patient")] = None,
+    unit: Annotated[str | None, typer.Option(help="what a record is: visit, patient or history")] = None,
     rollup: Annotated[str | None, typer.Option(help="how to group ICD codes; `ehr-d3pm formats` lists them")] = None,
     codes_from: Annotated[str | None, typer.Option(help="in OMOP tables: source or concept")] = None,
     demographics: Annotated[bool, typer.Option(help="add codes for sex and age band")] = True,

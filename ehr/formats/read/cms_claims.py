@@ -31,6 +31,7 @@ CLAIMS = Table("claims", {"patient": PATIENT, "visit": ("clm_id",)}, {"time": ("
 SUMMARY = Table(
     "beneficiary_summary",
     {"patient": PATIENT, "sex": ("bene_sex_ident_cd", "sex_ident_cd"), "birth": ("bene_birth_dt",)},
+    {"death": ("bene_death_dt",)},
     distinctive=("bene_birth_dt",),
     events=False,
 )
@@ -53,7 +54,10 @@ class CmsClaims(TablesReader):
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table is SUMMARY:
             sex = pc.replace_substring(pc.replace_substring(stripped(rows.columns["sex"]), "1", "M"), "2", "F")
-            yield Patients(rows.file, rows.lines, rows.columns["patient"], sex, as_days(rows.columns["birth"]))
+            birth, death = (
+                as_days(rows.columns[role]) if role in rows.columns else None for role in ("birth", "death")
+            )
+            yield Patients(rows.file, rows.lines, rows.columns["patient"], sex, birth, death)
             return
         record, patient = self.who(rows)
         if "time" in rows.columns:

@@ -50,6 +50,13 @@ def _day_or_none(text: str | None) -> datetime.date | None:
         return None
 
 
+def visit_ids(patient: pa.StringArray, day: pa.Date32Array, visit: pa.StringArray | None = None) -> pa.StringArray:
+    """The visit of each row: as the upload names it, else all that a patient has on one day; null where there is none
+    of both."""
+    by_day = pc.binary_join_element_wise(patient, pc.cast(day, pa.string()), " ")
+    return by_day if visit is None else pc.if_else(pa.array(filled(visit)), visit, by_day)
+
+
 def without_dots(code: pa.StringArray) -> pa.StringArray:
     return pc.utf8_upper(pc.replace_substring(stripped(code), ".", ""))
 

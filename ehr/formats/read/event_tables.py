@@ -8,6 +8,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from ehr.errors import DataError
+from ehr.formats.read.columns import as_days, visit_ids
 from ehr.formats.read.protocol import Batch, Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
@@ -93,15 +94,18 @@ class TablesReader(Reader):
 
     def wants(self, table: Table) -> bool:
         """Whether a table is to be read, after `prepare` had its look."""
-        return table.events or self.options.demographics
+        return table.events or self.options.demographics or (self.over_time and "visit" in table.needs)
 
     def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:
         """role -> column of what `batches_of` needs."""
         return table.columns(file)
 
     def who(self, rows: Rows) -> tuple[pa.StringArray, pa.StringArray]:
-        """(record, patient) of each row."""
-        return rows.columns[self.unit], rows.columns["patient"]
+        """(record, patient) of each row. In a history, what is in no visit belongs to its day."""
+        patient, own = rows.columns["patient"], rows.columns.get(self.by)
+        if self.over_time and "time" in rows.columns:
+            own = visit_ids(patient, as_days(rows.columns["time"]), own)
+        return own, patient
 
     @abstractmethod
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:

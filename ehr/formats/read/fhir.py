@@ -15,7 +15,7 @@ from ehr.errors import DataError
 from ehr.formats.cdm import EVENT_TABLES, Row
 from ehr.formats.fhir_codes import code_of
 from ehr.formats.fhir_codes import text_of as _text
-from ehr.formats.read.columns import as_days
+from ehr.formats.read.columns import as_days, visit_ids
 from ehr.formats.read.json_lines import Numbered, first_object, read_objects
 from ehr.formats.read.protocol import Batch, Events, Patients, Reader, Visits
 from ehr.formats.read.rejects import Rejects
@@ -58,6 +58,7 @@ class FhirReader(Reader):
             by_type.setdefault(str(resource.get("resourceType")), []).append((line, resource))
         if self.options.demographics:
             yield from _patients(file, by_type.get("Patient", []))
+        if self.options.demographics or self.over_time:
             yield from self._visits(file, by_type.get("Encounter", []))
         coded = [found for kind in CODED for found in by_type.get(kind, [])]
         yield from self._events(file, coded, rejects)
@@ -67,8 +68,8 @@ class FhirReader(Reader):
             patient = [_reference(resource.get("subject")) for _, resource in encounters]
             own = [_text(resource.get("id")) for _, resource in encounters]
             starts = [_text(_dict(resource.get("period")).get("start")) for _, resource in encounters]
-            record = _texts(own if self.unit == "visit" else patient)
-            concept = _texts([_visit_concept(resource) for _, resource in encounters]) if self.unit == "visit" else None
+            record = _texts(own if self.by == "visit" else patient)
+            concept = _texts([_visit_concept(resource) for _, resource in encounters]) if self.by == "visit" else None
             day = as_days(_texts(starts))
             yield Visits(file, _lines(encounters), record, _texts(patient), day, concept=concept)
 
@@ -84,8 +85,10 @@ class FhirReader(Reader):
         patient = _texts([_reference(resource.get("subject")) for _, resource in facts])
         visit = _texts([_reference(resource.get("encounter")) for _, resource in facts])
         values = pa.array([_value_of(resource) for _, resource in facts], pa.float64())
-        days = as_days(_texts([_day_of(resource) for _, resource in facts])) if self.unit == "patient" else None
-        record = visit if self.unit == "visit" else patient
+        days = as_days(_texts([_day_of(resource) for _, resource in facts])) if self.unit != "visit" else None
+        record = visit if self.by == "visit" else patient
+        if self.over_time:
+            record = visit_ids(patient, days, visit)
         units = _texts([self._unit_of(resource) for _, resource in facts])
         way = np.array([_table_of(resource, code) for (_, resource), code in zip(facts, codes, strict=True)])
         more = {"value_unit": units, "name": names, "way": way}
@@ -122,7 +125,9 @@ def _patients(file: str, patients: Numbered) -> Iterator[Batch]:
         # a date may end after the year or the month
         birth = as_days(_texts([text + "-01-01"[len(text) - 4 :] if len(text) in (4, 7) else text for text in births]))
         sexes = [str(resource.get("gender") or "")[:1].upper() for _, resource in patients]
-        yield Patients(file, _lines(patients), _texts([_text(r.get("id")) for _, r in patients]), _texts(sexes), birth)
+        death = as_days(_texts([_text(resource.get("deceasedDateTime")) for _, resource in patients]))
+        own = _texts([_text(resource.get("id")) for _, resource in patients])
+        yield Patients(file, _lines(patients), own, _texts(sexes), birth, death)
 
 
 def _coding_of(resource: Resource) -> Resource:

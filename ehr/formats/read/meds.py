@@ -1,24 +1,26 @@
 """meds: Parquet shards of the Medical Event Data Standard 0.4 (subject_id, time, code, numeric_value; unit, which is no
 column of the standard, is read where it is there).
 
-A record is a subject. `SYSTEM//CODE` and `SYSTEM/CODE` become SYSTEM:CODE. MEDS_BIRTH and GENDER//F are what is known
-of the subject, not codes. The codes' metadata has their names.
+A record is a subject; in a history a visit is all that a subject has on one day. `SYSTEM//CODE` and `SYSTEM/CODE`
+become SYSTEM:CODE. MEDS_BIRTH and GENDER//F are what is known of the subject, not codes. The codes' metadata has their
+names.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ehr.errors import DataError
-from ehr.formats.read.columns import as_days, as_numbers, stripped
+from ehr.formats.read.columns import as_days, as_numbers, stripped, visit_ids
 from ehr.formats.read.protocol import Batch, Events, Patients, Reader
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 from ehr.formats.read.tables import NAME, Rows, read_rows
 
-BIRTH = "MEDS_BIRTH"
+BIRTH, DEATH = "MEDS_BIRTH", "MEDS_DEATH"
 SEX_PATTERN = r"^GENDER/{1,2}(F|M|FEMALE|MALE)$"
 DATA = {"subject_id", "time", "code"}
 PEOPLE = {"subject_id", "patient_id", "record_id"}
@@ -27,7 +29,7 @@ OPTIONAL = {"value": "numeric_value", "unit": "unit", NAME: "description"}
 
 class MedsReader(Reader):
     name = "meds"
-    units = ("patient",)
+    units = ("patient", "history")
 
     @classmethod
     def tables_in(cls, files: Sequence[SourceFile]) -> dict[int, str]:
@@ -53,9 +55,10 @@ class MedsReader(Reader):
         code = stripped(rows.columns["code"])
         birth = pc.fill_null(pc.equal(code, BIRTH), False)
         sex = pc.fill_null(pc.match_substring_regex(code, SEX_PATTERN, ignore_case=True), False)
-        about = pc.or_(birth, sex)
+        death = pc.fill_null(pc.equal(code, DEATH), False) if self.over_time else pa.array(np.zeros(len(rows), bool))
+        about = pc.or_(pc.or_(birth, sex), death)
         if self.options.demographics and pc.any(about).as_py():
-            yield _patients_of(rows, code, birth, sex)
+            yield _patients_of(rows, code, birth, sex, death)
         keep = pc.invert(about)
         mask = keep.to_numpy(zero_copy_only=False)
         called = rows.columns[NAME].filter(keep) if NAME in rows.columns else None
@@ -65,11 +68,14 @@ class MedsReader(Reader):
         code = _as_ours(code.filter(keep))
         unit = rows.columns["unit"].filter(keep) if "unit" in rows.columns else None
         more: dict[str, Any] = {"value_unit": unit, "name": called}
-        yield Events(rows.file, rows.lines[mask], subject, code, None, subject, value, day, **more)
+        record = visit_ids(subject, day) if self.over_time else subject
+        yield Events(rows.file, rows.lines[mask], record, code, None, subject, value, day, **more)
 
 
-def _patients_of(rows: Rows, code: pa.StringArray, birth: pa.BooleanArray, sex: pa.BooleanArray) -> Patients:
-    about = pc.or_(birth, sex)
+def _patients_of(
+    rows: Rows, code: pa.StringArray, birth: pa.BooleanArray, sex: pa.BooleanArray, death: pa.BooleanArray
+) -> Patients:
+    about = pc.or_(pc.or_(birth, sex), death)
     letter = pc.utf8_upper(pc.utf8_slice_codeunits(pc.replace_substring_regex(code, r"^.*/", ""), 0, 1))
     return Patients(
         rows.file,
@@ -77,6 +83,7 @@ def _patients_of(rows: Rows, code: pa.StringArray, birth: pa.BooleanArray, sex: 
         rows.columns["patient"].filter(about),
         pc.if_else(sex, letter, None).filter(about),
         as_days(pc.if_else(birth, rows.columns["time"], None)).filter(about),
+        as_days(pc.if_else(death, rows.columns["time"], None)).filter(about),
     )
 
 

@@ -1,6 +1,7 @@
 """What MIMIC-III and MIMIC-IV share: the same kinds of tables under other column names."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +18,18 @@ LABS, LAB = "labevents", "MIMICLAB"
 ITEM = {"code": ("itemid",)}
 MEASURED = {"text": ("value",), "value_unit": ("valueuom",)}
 WHO = {"visit": ("hadm_id",), "patient": ("subject_id",)}
+DEATH = {"death": ("dod",)}
+# of events, which date a stay in a history where ADMISSIONS does not
+TIME = {"time": ("charttime", "chartdate", "startdate", "starttime")}
 
 
 def is_dictionary(table: Table) -> bool:
     """Whether a table lists codes, and no patients."""
     return table.name.startswith("d_")
+
+
+def death_of(rows: Rows) -> pa.Date32Array | None:
+    return as_days(rows.columns["death"]) if "death" in rows.columns else None
 
 
 class Mimic(TablesReader):
@@ -58,13 +66,16 @@ class Mimic(TablesReader):
         else:
             yield from self.events_of(table, rows, rejects)
 
+    def columns_of(self, table: Table, file: SourceFile) -> dict[str, str]:
+        columns = super().columns_of(table, file)
+        return columns if self.over_time or not table.events else {r: n for r, n in columns.items() if r != "time"}
+
     def wants(self, table: Table) -> bool:
         return super().wants(table) and not is_dictionary(table)
 
     def patients_of(self, rows: Rows) -> Patients:
-        return Patients(
-            rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], as_days(rows.columns["birth"])
-        )
+        birth = as_days(rows.columns["birth"])
+        return Patients(rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], birth, death_of(rows))
 
     def events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         if table.name == LABS:
@@ -77,7 +88,9 @@ class Mimic(TablesReader):
         record, patient = self.who(rows)
         code, system = without_dots(rows.columns["code"]), self.system_of(table, rows)
         was_number, name = "code" in rows.numbers, rows.columns.get(NAME)
-        yield Events(rows.file, rows.lines, record, code, system, patient, code_was_number=was_number, name=name)
+        day = as_days(rows.columns["time"]) if "time" in rows.columns else None
+        more: dict[str, Any] = {"code_was_number": was_number, "name": name, "day": day}
+        yield Events(rows.file, rows.lines, record, code, system, patient, **more)
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
         return table.system
@@ -91,4 +104,5 @@ class Mimic(TablesReader):
         system = pc.if_else(pc.is_valid(loinc), "LOINC", LAB)
         record, patient = self.who(rows)
         measured = {"value": value, "value_unit": rows.columns.get("value_unit")}
+        measured["day"] = as_days(rows.columns["time"]) if "time" in rows.columns else None
         return Events(rows.file, rows.lines, record, code, system, patient, **measured)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ehr.formats.read.columns import as_days, as_numbers, stripped
 from ehr.formats.read.event_tables import Table
-from ehr.formats.read.mimic import ITEM, LAB, MEASURED, WHO, Mimic
+from ehr.formats.read.mimic import DEATH, ITEM, LAB, MEASURED, TIME, WHO, Mimic, death_of
 from ehr.formats.read.protocol import Patients
 from ehr.formats.read.tables import NAME, Rows
 
@@ -29,6 +29,7 @@ class MimicIV(Mimic):
         Table(
             "patients",
             {"patient": ("subject_id",), "sex": ("gender",), "age": ("anchor_age",), "year": ("anchor_year",)},
+            DEATH,
             events=False,
         ),
         Table("admissions", {**WHO, "time": ("admittime",)}, events=False),
@@ -37,10 +38,10 @@ class MimicIV(Mimic):
         Table("d_icd_procedures", D_ICD, TITLE, events=False),
         Table("d_hcpcs", {"code": ("code",)}, {NAME: ("short_description",)}, events=False, system="HCPCS"),
         Table("diagnoses_icd", ICD),
-        Table("procedures_icd", ICD),
-        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}, {NAME: ("short_description",)}, system="HCPCS"),
-        Table("prescriptions", {**WHO, "code": ("ndc",)}, {NAME: ("drug",)}, system="NDC"),
-        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, MEASURED),
+        Table("procedures_icd", ICD, TIME),
+        Table("hcpcsevents", {**WHO, "code": ("hcpcs_cd",)}, {NAME: ("short_description",), **TIME}, system="HCPCS"),
+        Table("prescriptions", {**WHO, "code": ("ndc",)}, {NAME: ("drug",), **TIME}, system="NDC"),
+        Table("labevents", {**WHO, "code": ("itemid",), "value": ("valuenum",)}, {**MEASURED, **TIME}),
     )
 
     def system_of(self, table: Table, rows: Rows) -> pa.StringArray | str:
@@ -56,4 +57,4 @@ class MimicIV(Mimic):
         age, year = (as_numbers(rows.columns[role]) for role in ("age", "year"))
         born = pc.cast(pc.cast(pc.subtract(year, age), pa.int32()), pa.string())
         birth = as_days(pc.binary_join_element_wise(born, "-01-01", ""))
-        return Patients(rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], birth)
+        return Patients(rows.file, rows.lines, rows.columns["patient"], rows.columns["sex"], birth, death_of(rows))

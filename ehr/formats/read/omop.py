@@ -78,6 +78,7 @@ class Omop(TablesReader):
             distinctive=("visit_start_date", "visit_occurrence_id"),
             events=False,
         ),
+        Table("death", {**WHO, "death": ("death_date",)}, distinctive=("death_date", "person_id"), events=False),
         Table(
             "observation_period",
             {**WHO, "type": ("period_type_concept_id",)},
@@ -120,11 +121,11 @@ class Omop(TablesReader):
             needed = {role: name for role, name in table.columns(file).items() if role in table.needs}
             self._table = ConceptTable.read(read_rows(file, needed, Rejects()))
         # an age needs a birth and a day; the visits' days will do where they are there
-        self._wants_days = self.options.demographics and "person" in files
-        self._days_of_events = self._wants_days and "visit_occurrence" not in files
+        self._wants_days = self.over_time or (self.options.demographics and "person" in files)
+        self._days_of_events = self._wants_days and (self.over_time or "visit_occurrence" not in files)
 
     def wants(self, table: Table) -> bool:
-        return table.name != "concept"
+        return table.name != "concept" and (table.name != "death" or self.over_time)
 
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         columns = rows.columns
@@ -135,25 +136,29 @@ class Omop(TablesReader):
             yield Kinds("people", columns["patient"], self._people.of_rows(len(rows), said))
             if self.options.demographics:
                 yield _patients_of(rows)
+        elif table.name == "death":
+            nothing = pa.nulls(len(rows), pa.string())
+            days = nothing.cast(pa.date32()), as_days(columns["death"])
+            yield Patients(rows.file, rows.lines, columns["patient"], nothing, *days)
         elif table.name == "observation_period":
             yield Kinds("periods", columns["patient"], self._periods.of_rows(len(rows), {"type": columns["type"]}))
         else:
             said = {role: columns[role] for role in ("concept", "type", "source") if role in columns}
-            yield Kinds("visits", columns[self.unit], self._visits.of_rows(len(rows), said))
+            yield Kinds("visits", columns[self.by], self._visits.of_rows(len(rows), said))
             yield from self._visits_of(rows)
 
     def _visits_of(self, rows: Rows) -> Iterator[Visits]:
         """The kind of a visit is a code of a record that is one visit."""
         day = as_days(rows.columns["time"]) if self._wants_days else None
         concept = None
-        if "concept" in rows.columns and self.unit == "visit" and self.options.demographics:
+        if "concept" in rows.columns and self.by == "visit" and self.options.demographics:
             number = as_ids(rows.columns["concept"])
             concept = pa.array(number, mask=number <= 0).cast(pa.string())
         if day is not None or concept is not None:
             yield Visits(rows.file, rows.lines, *self.who(rows), day, concept=concept)
 
     def _events_of(self, table: Table, rows: Rows, rejects: Rejects) -> Events:
-        if self.unit not in rows.columns:
+        if self.by not in rows.columns and not (self.over_time and "time" in rows.columns):
             raise DataError(f"{table.name} has no column visit_occurrence_id; read it with unit=patient")
         by_concept = self.options.codes_from == "concept"
         rows = self._with_concept(table, rows, rejects) if by_concept else rows

@@ -21,7 +21,7 @@ from ehr.formats.read.rejects import Rejects
 from ehr.formats.read.sources import SourceFile
 
 Lines = NDArray[np.int64]
-Unit = Literal["visit", "patient"]
+Unit = Literal["visit", "patient", "history"]
 KindName = Literal["people", "visits", "periods"]
 
 
@@ -29,7 +29,7 @@ KindName = Literal["people", "visits", "periods"]
 class Options:
     """What a person may choose about reading; a reader takes what concerns it."""
 
-    unit: Literal["auto", "visit", "patient"] = "auto"
+    unit: Literal["auto", "visit", "patient", "history"] = "auto"
     codes_from: Literal["source", "concept"] = "source"
     default_vocabulary: str | None = None
     demographics: bool = True
@@ -69,13 +69,14 @@ class Visits:
 
 @dataclass(frozen=True)
 class Patients:
-    """Sex (`F`, `M` or null) and day of birth of patients."""
+    """Sex (`F`, `M` or null), day of birth and day of death of patients."""
 
     file: str
     lines: Lines
     patient_id: pa.StringArray
     sex: pa.StringArray
     birth: pa.Date32Array
+    death: pa.Date32Array | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Reader(ABC):
 
     name: ClassVar[str]
     generality: ClassVar[int] = 1  # `auto` tries formats with distinctive tables (0) first, of any table (2) last
-    units: ClassVar[tuple[Unit, ...]] = ("visit", "patient")  # the first is the default
+    units: ClassVar[tuple[Unit, ...]] = ("visit", "patient", "history")  # the first is the default
     masked_age: ClassVar[int | None] = None  # from this age on, a birth was moved to hide an age over 89
     visits: ClassVar[Visit] = Visit(type=EHR)  # what all visits of the format are, unless the upload says more
 
@@ -104,6 +105,8 @@ class Reader(ABC):
         self.unit: Unit = self.units[0] if options.unit == "auto" else options.unit
         if self.unit not in self.units:
             raise RequestError(f"the format {self.name} has records by {' or '.join(self.units)} only")
+        self.over_time = self.unit == "history"
+        self.by: Literal["visit", "patient"] = "patient" if self.unit == "patient" else "visit"  # of a record
         # filled while reading, where the upload is a CDM or says at least which table a code belongs in
         self.concepts: dict[str, CodeConcepts] = {}  # of codes, where there is a concept table
         self.ways: list[Row] = []

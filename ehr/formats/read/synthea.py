@@ -44,6 +44,7 @@ class Synthea(TablesReader):
         Table(
             "patients",
             {"patient": ("id", "pat_id"), "sex": ("gender",), "birth": ("birthdate", "birth_date")},
+            {"death": ("deathdate", "death_date")},
             events=False,
         ),
         Table("conditions", _columns("cond"), _more("cond"), system="SNOMED"),
@@ -54,10 +55,14 @@ class Synthea(TablesReader):
     def batches_of(self, table: Table, rows: Rows, rejects: Rejects) -> Iterator[Batch]:
         patient = rows.columns["patient"]
         if table.name == "patients":
-            yield Patients(rows.file, rows.lines, patient, rows.columns["sex"], as_days(rows.columns["birth"]))
+            birth, death = (
+                as_days(rows.columns[role]) if role in rows.columns else None for role in ("birth", "death")
+            )
+            yield Patients(rows.file, rows.lines, patient, rows.columns["sex"], birth, death)
             return
-        day = as_days(rows.columns["time"]) if "time" in rows.columns and self.options.demographics else None
-        record, code = rows.columns[self.unit], stripped(rows.columns["code"])
+        wanted = self.options.demographics or self.over_time
+        day = as_days(rows.columns["time"]) if "time" in rows.columns and wanted else None
+        record, code = self.who(rows)[0], stripped(rows.columns["code"])
         self.ways = self.ways or [Row(each) for each in CDM_TABLES.values()]
         way = np.full(len(rows), list(CDM_TABLES).index(table.name), dtype=np.int64)
         name = rows.columns.get(NAME)

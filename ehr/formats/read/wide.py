@@ -1,6 +1,7 @@
 """wide: a row per record and a column per SYSTEM:CODE, 0/1 or counts, in CSV, Parquet or .npz.
 
-Beside record_id and patient_id every column is a code. An empty cell is 0. Records without codes are there.
+Beside record_id and patient_id every column is a code, in histories beside date as well. An empty cell is 0. Records
+without codes are there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ehr.errors import DataError, RequestError
-from ehr.formats.read.columns import as_numbers, filled
+from ehr.formats.read.columns import as_days, as_numbers, filled, visit_ids
 from ehr.formats.read.npz import is_matrix, read_matrix
 from ehr.formats.read.protocol import Batch, Events, Reader, Visits
 from ehr.formats.read.rejects import Rejects
@@ -20,6 +21,7 @@ from ehr.formats.read.tables import Rows, read_rows
 from ehr.formats.spreadsheet import as_meant
 
 IDS = ("record_id", "patient_id")
+DATE = "date"  # of visits, in histories
 CELLS_AT_A_TIME = 1 << 22
 
 
@@ -35,21 +37,23 @@ class WideReader(Reader):
 
     def batches(self, rejects: Rejects) -> Iterator[Batch]:
         if any(is_matrix(file) for file in self.files):
-            if self.unit == "patient":
+            if self.unit != "visit":
                 raise RequestError("a matrix names no patients: its records are visits")
             yield from read_matrix(self.files, self.options.default_vocabulary)
             return
         for file in self.files:
             if self.unit == "visit" and "record_id" not in file.plain_columns:
                 raise DataError("the file has no column record_id; beside it, every column is a code")
-            if self.unit == "patient" and "patient_id" not in file.plain_columns:
+            if self.unit != "visit" and "patient_id" not in file.plain_columns:
                 raise DataError("the file has no column patient_id")
+            if self.over_time and DATE not in file.plain_columns:
+                raise DataError("the file has no column date, which says when a visit was")
             if len(set(file.columns)) < len(file.columns):
                 raise DataError("a code has two columns")
             yield from self._of_file(file, rejects)
 
     def _of_file(self, file: SourceFile, rejects: Rejects) -> Iterator[Batch]:
-        ids = [name for name in IDS if name in file.plain_columns]
+        ids = [name for name in (*IDS, *((DATE,) if self.over_time else ())) if name in file.plain_columns]
         names = as_meant(pa.array([name.strip() for name in file.columns], pa.string())).to_pylist()
         codes = {i: name for i, name in enumerate(names) if file.plain_columns[i] not in ids}
         wanted = {name: file.plain_columns.index(name) for name in ids} | {str(i): i for i in codes}
@@ -70,7 +74,8 @@ class WideReader(Reader):
             if has.any():
                 present[i] = np.flatnonzero(has)
         rejects.add("not-a-count", rows.lines[~good], rows.file)
-        yield Visits(rows.file, rows.lines[good], *self._who(rows, np.flatnonzero(good)), counts=True)
+        day = as_days(rows.columns[DATE]).filter(pa.array(good)) if self.over_time else None
+        yield Visits(rows.file, rows.lines[good], *self._who(rows, np.flatnonzero(good)), day, counts=True)
         if present:
             at = np.concatenate([where[good[where]] for where in present.values()])
             which = np.repeat(np.arange(len(present)), [good[where].sum() for where in present.values()])
@@ -83,7 +88,10 @@ class WideReader(Reader):
     def _who(self, rows: Rows, at: NDArray[np.int64]) -> tuple[pa.StringArray, pa.StringArray | None]:
         """(record, patient) of some rows."""
         patient = rows.columns.get("patient_id")
-        record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
+        if self.over_time:
+            record = visit_ids(patient, as_days(rows.columns[DATE]), rows.columns.get("record_id"))
+        else:
+            record = rows.columns["record_id" if self.unit == "visit" else "patient_id"]
         return record.take(pa.array(at)), None if patient is None else patient.take(pa.array(at))
 
 
@@ -100,5 +108,5 @@ def _has_code(column: pa.StringArray) -> tuple[NDArray[np.bool_], NDArray[np.boo
 
 def _is_wide(file: SourceFile) -> bool:
     names = file.plain_columns
-    codes = [name for name in names if name not in IDS]
+    codes = [name for name in names if name not in (*IDS, DATE)]
     return len(codes) > 0 and len(codes) < len(names) and all(":" in name for name in codes)

@@ -1,7 +1,8 @@
 """A cohort's records as Arrow rows, columns record_id and code; the codes are one dictionary.
 
-Where labs have numbers, the columns value and unit follow, and where names are wanted, name. The code keeps its decile
-all the same: whoever reads these columns by name finds what was always there.
+Histories have patient_id and date after record_id, which numbers visits. Where labs have numbers, the columns value and
+unit follow, and where names are wanted, name. The code keeps its decile all the same: whoever reads these columns by
+name finds what was always there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from ehr.formats.write.zips import Sink
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema([("record_id", pa.int64()), ("code", TEXTS)])
+TIME = (pa.field("patient_id", pa.int64()), pa.field("date", pa.date32()))
 NUMBERS = (pa.field("value", pa.float64()), pa.field("unit", TEXTS))
 NAMES = (pa.field("name", TEXTS),)
 ROWS_AT_A_TIME = 1 << 16
@@ -30,7 +32,16 @@ def batch_of(block: Block, vocabulary: Sequence[str]) -> pa.RecordBatch:
 
 
 def schema_of(cohort: CohortSource, labs: LabValues) -> pa.Schema:
-    return pa.schema([*SCHEMA, *(NUMBERS if labs else ()), *(NAMES if cohort.with_names else ())])
+    time = TIME if cohort.origin is not None else ()
+    return pa.schema(
+        [
+            SCHEMA.field("record_id"),
+            *time,
+            SCHEMA.field("code"),
+            *(NUMBERS if labs else ()),
+            *(NAMES if cohort.with_names else ()),
+        ]
+    )
 
 
 def parquet_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -50,6 +61,9 @@ def block_batches(cohort: CohortSource, labs: LabValues) -> Iterator[pa.RecordBa
     schema = schema_of(cohort, labs)
     for block in cohort.blocks():
         columns = batch_of(block, cohort.vocabulary).columns
+        if cohort.origin is not None:
+            row, _ = block.rows()
+            columns[1:1] = [pa.array(block.people()[row], pa.int64()), pa.array(block.dates()[row]).cast(pa.date32())]
         if labs:
             numbers = labs.of(block)
             columns += [pa.array(numbers, pa.float64(), mask=np.isnan(numbers)), units.of(block)]

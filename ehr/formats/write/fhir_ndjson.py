@@ -1,4 +1,5 @@
-"""fhir.ndjson: a Patient and an Encounter for each record, then a resource for each of its codes. FHIR R4.
+"""fhir.ndjson: a Patient and an Encounter for each record, then a resource for each of its codes. FHIR R4. In histories
+a Patient has an Encounter for each visit.
 
 Every resource carries the tag HTEST: it is test health data, nobody's.
 """
@@ -11,7 +12,7 @@ from ehr.codes.systems import VISIT, Domain, split_code, split_decile, without_d
 from ehr.formats.cdm import SourceCdm
 from ehr.formats.fhir_codes import CODE, URI, coding_of
 from ehr.formats.known_concepts import ENCOUNTER_CLASSES
-from ehr.formats.write.dates import birth_year, days_of
+from ehr.formats.write.dates import birth_year
 from ehr.formats.write.lab_values import LabValues, as_texts
 from ehr.formats.write.omop_rows import CodeRows
 from ehr.formats.write.people import People, Person
@@ -24,9 +25,9 @@ TAG = {"system": f"{TERMINOLOGY}v3-ActReason", "code": "HTEST", "display": "test
 META = {"tag": [TAG]}
 SEXES = {"F": "female", "M": "male"}
 RECORDS_AT_A_TIME = 512
-# What stands for the record's number and day, and for a lab's number, until they are known: no text has half of a
-# surrogate pair.
-RECORD, DAY, NUMBER = "\ud800", "\ud801", "\ud802"
+# What stands for the record's number and day, a lab's number and the patient's until they are known: no text has half
+# of a surrogate pair.
+RECORD, DAY, NUMBER, WHO = "\ud800", "\ud801", "\ud802", "\ud803"
 
 
 def write_fhir(cohort: CohortSource) -> Iterator[bytes]:
@@ -49,16 +50,18 @@ def _records(
     people: People, block: Block, numbers: list[str | None], resources: list[str], encounters: list[str]
 ) -> Iterator[bytes]:
     persons, said_by_person = people.of(block), people.said_by_person(block).tolist()
-    first, records = block
-    days = days_of(block.numbers()).astype(str).tolist()
+    first, records = block.first_record, block.records
+    days, whose, firsts = block.dates().astype(str).tolist(), block.people().tolist(), set(block.firsts().tolist())
+    year = people.cohort.first_year
     bounds, codes = records.indptr.tolist(), records.indices.tolist()
     for begin in range(0, len(records), RECORDS_AT_A_TIME):
         lines: list[str] = []
         for i in range(begin, min(begin + RECORDS_AT_A_TIME, len(records))):
             own = range(bounds[i], bounds[i + 1])
             events = (_filled(resources[codes[at]], numbers[at]) for at in own if not said_by_person[at])
-            texts = [_template(_patient(persons[i])), encounters[i], *events]
-            lines.append("".join(texts).replace(RECORD, str(first + i)).replace(DAY, days[i]))
+            texts = [_template(_patient(persons[i], year)) if i in firsts else "", encounters[i], *events]
+            text = "".join(texts).replace(RECORD, str(first + i))
+            lines.append(text.replace(WHO, str(whose[i])).replace(DAY, days[i]))
         yield "".join(lines).encode()
 
 
@@ -70,17 +73,17 @@ def _filled(template: str, number: str | None) -> str:
     return template if number is None else template.replace(f'"{NUMBER}"', number)
 
 
-def _patient(person: Person) -> dict[str, Any]:
-    resource: dict[str, Any] = {"resourceType": "Patient", "id": f"record-{RECORD}", "meta": META}
+def _patient(person: Person, year: int) -> dict[str, Any]:
+    resource: dict[str, Any] = {"resourceType": "Patient", "id": f"record-{WHO}", "meta": META}
     sex = None if person.sex is None else SEXES.get(split_code(person.sex)[1])
     if sex is not None:
         resource["gender"] = sex
     if person.band is not None:
-        resource["birthDate"] = DAY if person.is_newborn else f"{birth_year(person.age):04d}"
+        resource["birthDate"] = DAY if person.is_newborn else f"{birth_year(person.age, year):04d}"
     return resource
 
 
-SUBJECT = {"reference": f"Patient/record-{RECORD}"}
+SUBJECT = {"reference": f"Patient/record-{WHO}"}
 ENCOUNTER: dict[str, Any] = {
     "resourceType": "Encounter",
     "id": f"visit-{RECORD}",

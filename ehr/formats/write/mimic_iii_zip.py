@@ -15,7 +15,7 @@ from ehr.canonical_json import to_json
 from ehr.codes.systems import BANDS, SEXES, split_code, split_lab
 from ehr.formats.cdm import SourceCdm
 from ehr.formats.write import csv_tables as csv
-from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
+from ehr.formats.write.dates import birth_year
 from ehr.formats.write.lab_values import LabValues, as_texts
 from ehr.formats.write.omop_rows import CodeRow, CodeRows, numbered_blocks
 from ehr.formats.write.people import People
@@ -72,7 +72,7 @@ def write_mimic_iii(cohort: CohortSource) -> Iterator[bytes]:
     carried = {cohort.vocabulary[row.code] for row in codes.all if _event(cohort, row) is not None}
     left_out = sorted(set(cohort.vocabulary) - carried - {*SEXES, *BANDS})
     stream = ZipStream()
-    manifest = {**cohort.manifest, "dates": SYNTHETIC_DATES, "codes_left_out": left_out}
+    manifest = {**cohort.manifest, "dates": cohort.about_dates, "codes_left_out": left_out}
     yield from stream.file("manifest.json", [to_json(manifest)])
     yield from stream.file("PATIENTS.csv", csv.table(PATIENTS, _patients(cohort)))
     yield from stream.file("ADMISSIONS.csv", csv.table(ADMISSIONS, _admissions(cohort)))
@@ -95,13 +95,13 @@ def _event(cohort: CohortSource, row: CodeRow) -> tuple[str, str] | None:
 
 
 def _patients(cohort: CohortSource) -> Iterator[bytes]:
-    for record, people in People(cohort).all():
+    for block, record, people in People(cohort).all():
         own = csv.numbers(record)
         at = np.arange(len(people))
         sexes = csv.by_code([split_code(person.sex)[1] if person.sex else "" for person in people], at)
-        days = days_of(record).astype(str).tolist()
+        days = block.dates()[block.firsts()].astype(str).tolist()
         dates = [
-            day if person.is_newborn else f"{birth_year(person.age)}-01-01"
+            day if person.is_newborn else f"{birth_year(person.age, cohort.first_year)}-01-01"
             for person, day in zip(people, days, strict=True)
         ]
         births = csv.by_code([f"{date}{MIDNIGHT}" for date in dates], at)
@@ -111,11 +111,11 @@ def _patients(cohort: CohortSource) -> Iterator[bytes]:
 
 def _admissions(cohort: CohortSource) -> Iterator[bytes]:
     unknown = ("ADMISSION_TYPE", "ADMISSION_LOCATION", "DISCHARGE_LOCATION", "INSURANCE", "ETHNICITY")
-    for record in cohort.numbers():
-        own, day = csv.numbers(record), csv.days(days_of(record), MIDNIGHT)
+    for block in cohort.blocks():
+        own, whose, day = csv.numbers(block.numbers()), csv.numbers(block.people()), csv.days(block.dates(), MIDNIGHT)
         cells: dict[str, Any] = dict.fromkeys(unknown, "UNKNOWN") | {"HAS_CHARTEVENTS_DATA": "0"}
-        cells |= {"ROW_ID": own, "SUBJECT_ID": own, "HADM_ID": own, "ADMITTIME": day, "DISCHTIME": day}
-        yield csv.lines(ADMISSIONS, cells, len(record))
+        cells |= {"ROW_ID": own, "SUBJECT_ID": whose, "HADM_ID": own, "ADMITTIME": day, "DISCHTIME": day}
+        yield csv.lines(ADMISSIONS, cells, len(block.records))
 
 
 def _lab_items(codes: CodeRows) -> dict[tuple[str, str], str]:
@@ -164,19 +164,18 @@ def _events(codes: CodeRows, table: Table) -> Iterator[bytes]:
         event, which = codes.of(block)
         mine = belongs[which]
         event, which = event[mine], which[mine]
-        record = row[event] + block.first_record
-        own = csv.numbers(record)
+        record = row[event]
         cells: dict[str, Any] = table.fixed | {
             "ROW_ID": csv.numbers(first + event + nth[which] * n_events),
-            "SUBJECT_ID": own,
-            "HADM_ID": own,
+            "SUBJECT_ID": csv.numbers(block.people()[record]),
+            "HADM_ID": csv.numbers(record + block.first_record),
             "SEQ_NUM": csv.numbers(_rank(row[event])),
             table.code: csv.by_code(texts, which),
             **(_measured(labs, block, event) if table.columns is LABS else {}),
             **{column: csv.by_code(names, which) for column, names in named.items()},
         }
         if table.day:
-            cells[table.day] = csv.days(days_of(record), MIDNIGHT)
+            cells[table.day] = csv.days(block.dates()[record], MIDNIGHT)
         yield csv.lines(table.columns, cells, len(record))
 
 

@@ -62,4 +62,4 @@ def _ones(entries: int) -> Iterator[bytes]:
         yield b"\x01" * min(1 << 20, entries - first)
 
 
-NPZ = Writer("npz", "application/x-npz", "npz", write_npz)
+NPZ = Writer("npz", "application/x-npz", "npz", write_npz, has_time=False)

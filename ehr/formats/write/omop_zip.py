@@ -1,4 +1,5 @@
-"""omop.zip: a cohort as tables of the OMOP CDM 5.4. One person with one visit for each record.
+"""omop.zip: a cohort as tables of the OMOP CDM 5.4. One person with one visit for each record, or with those of a
+history.
 
 Columns that may not be null are filled, and texts are cut to what the CDM has room for. A code stands in the table and
 has the concepts that it had in the CDM the cohort was learned from. Of other uploads its standard concept is 0 and its
@@ -22,7 +23,7 @@ from ehr.formats.write import csv_tables as csv
 from ehr.formats.write import draws
 from ehr.formats.write import omop_tables as tables
 from ehr.formats.write import omop_vocabulary as vocabulary
-from ehr.formats.write.dates import SYNTHETIC_DATES, birth_year, days_of
+from ehr.formats.write.dates import birth_year
 from ehr.formats.write.lab_values import LabValues, as_texts
 from ehr.formats.write.omop_rows import CodeRows, numbered_blocks
 from ehr.formats.write.people import People
@@ -49,15 +50,15 @@ class Cdm:
 
     def people(self) -> Iterator[bytes]:
         kinds = self.source.people or ((1.0, Person()),)
-        for record, people in self.persons.all():
+        for block, record, people in self.persons.all():
             sexes = [SEXES.get(person.sex or "", (0, "")) for person in people]
-            years = np.array([birth_year(person.age) for person in people], dtype=np.int64)
+            years = np.array([birth_year(person.age, self.cohort.first_year) for person in people], dtype=np.int64)
             own, kind = csv.numbers(record), self._drawn(draws.PEOPLE, kinds, record)
             cells: dict[str, Any] = {"person_id": own, "person_source_value": own, "gender_source_concept_id": "0"}
             cells["gender_concept_id"] = csv.numbers(np.array([number for number, _ in sexes], dtype=np.int64))
             cells["gender_source_value"] = csv.by_code([text for _, text in sexes], np.arange(len(sexes)))
             cells["year_of_birth"] = csv.numbers(years)
-            born = days_of(record).astype(object)
+            born = block.dates()[block.firsts()].astype(object)
             for column in ("month", "day"):  # of newborns; of others it is not known
                 texts = [str(getattr(born[i], column)) if who.is_newborn else "" for i, who in enumerate(people)]
                 cells[f"{column}_of_birth"] = pa.array(texts, pa.string())
@@ -68,20 +69,24 @@ class Cdm:
             yield csv.lines(tables.PERSON, cells, len(record))
 
     def periods(self) -> Iterator[bytes]:
-        """A period is as long as the record's visit."""
+        """A period is as long as the record's visit, or from the first to the last of them."""
         kinds = self.source.periods or ((1.0, Period(self.source.otherwise.type)),)
-        for record in self.cohort.numbers():
-            own, day = csv.numbers(record), csv.days(days_of(record))
+        for block in self.cohort.blocks():
+            firsts = block.firsts()
+            record, dates = block.people()[firsts], block.dates()
+            begin, end = csv.days(dates[firsts]), csv.days(dates[np.append(firsts[1:], len(dates)) - 1])
+            own = csv.numbers(record)
             cells = {"observation_period_id": own, "person_id": own}
             types = {"period_type_concept_id": _texts(kinds, "type", self._drawn(draws.PERIODS, kinds, record))}
-            dates = {"observation_period_start_date": day, "observation_period_end_date": day}
-            yield csv.lines(tables.PERIOD, cells | types | dates, len(record))
+            days = {"observation_period_start_date": begin, "observation_period_end_date": end}
+            yield csv.lines(tables.PERIOD, cells | types | days, len(record))
 
     def visits(self) -> Iterator[bytes]:
         kinds = self._stays.kinds
-        for record, kind in self._stays.all():
-            own, day = csv.numbers(record), csv.days(days_of(record))
-            cells = {"visit_occurrence_id": own, "person_id": own, "visit_source_value": own}
+        for block, kind in self._stays.all():
+            own, day = csv.numbers(block.numbers()), csv.days(block.dates())
+            whose = csv.numbers(block.people())
+            cells = {"visit_occurrence_id": own, "person_id": whose, "visit_source_value": own}
             fields = {
                 "visit_concept_id": "concept",
                 "visit_type_concept_id": "type",
@@ -89,7 +94,7 @@ class Cdm:
             }
             concepts = {column: _texts(kinds, field, kind) for column, field in fields.items()}
             dates = {"visit_start_date": day, "visit_end_date": day}
-            yield csv.lines(tables.VISIT, cells | concepts | dates, len(record))
+            yield csv.lines(tables.VISIT, cells | concepts | dates, len(block.records))
 
     def _drawn(self, what: int, kinds: tuple[tuple[float, Any], ...], record: Ints) -> Ints:
         """A kind for each record of a block."""
@@ -107,12 +112,12 @@ class Cdm:
         event, which = self.code_rows.of(block)
         mine = self._belongs[table.name][which] & ~self.persons.said_by_person(block)[event]
         event, which = event[mine], which[mine]
-        record = row[event] + block.first_record
-        own, day = csv.numbers(record), csv.days(days_of(record))
+        record = row[event]
+        day = csv.days(block.dates()[record])
         cells: dict[str, Any] = {
             table.columns[0]: csv.numbers(first + event + self._columns_nth[which] * self._n_events),
-            "person_id": own,
-            "visit_occurrence_id": own,
+            "person_id": csv.numbers(block.people()[record]),
+            "visit_occurrence_id": csv.numbers(record + block.first_record),
             **{f"{table.prefix}_{name}": texts.take(pa.array(which)) for name, texts in self._columns.items()},
             **dict.fromkeys(table.days, day),
         }
@@ -181,7 +186,7 @@ class Cdm:
                 "cdm_source_name": "synthetic cohort",
                 "cdm_source_abbreviation": "synthetic",
                 "cdm_holder": "EHR-D3PM",
-                "source_description": f"Synthetic: nobody's data. {SYNTHETIC_DATES}; {DRAWN}",
+                "source_description": f"Synthetic: nobody's data. {self.cohort.about_dates}; {DRAWN}",
                 "source_release_date": "2020-01-01",
                 "cdm_release_date": "2020-01-01",
                 "cdm_version": "5.4",
@@ -200,7 +205,7 @@ def write_omop(cohort: CohortSource) -> Iterator[bytes]:
     source = cohort.cdm() or SourceCdm()
     cdm = Cdm(cohort, source, People(cohort), CodeRows(cohort, source))
     stream = ZipStream()
-    said = {**cohort.manifest, "dates": SYNTHETIC_DATES, "drawn": DRAWN}
+    said = {**cohort.manifest, "dates": cohort.about_dates, "drawn": DRAWN}
     yield from stream.file("manifest.json", [to_json(said)])
     yield from stream.file("cdm_source.csv", csv.table(tables.CDM_SOURCE, cdm.about()))
     yield from stream.file("person.csv", csv.table(tables.PERSON, cdm.people()))

@@ -53,10 +53,11 @@ class People:
         last = [min((ages[1] for ages in some), default=OLDEST) for some in edits]
         return np.array(first, dtype=np.int64), np.array(last, dtype=np.int64)
 
-    def all(self) -> Iterator[tuple[Ints, list[Person]]]:
-        """(record numbers, who they are), a block at a time."""
+    def all(self) -> Iterator[tuple[Block, Ints, list[Person]]]:
+        """Blocks with the numbers of their people and who they are, by their first records."""
         for block in self.cohort.blocks():
-            yield block.numbers(), self.of(block)
+            firsts, people = block.firsts(), self.of(block)
+            yield block, block.people()[firsts], [people[at] for at in firsts.tolist()]
 
     def of(self, block: Block) -> list[Person]:
         sexes, bands, visits = (self._only(block, system) for system in (SEX, AGE, VISIT))

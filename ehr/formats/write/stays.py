@@ -30,10 +30,10 @@ class Stays:
         usual = told[0][1].type
         return (*told, *((0.0, Visit(number, usual)) for number in named if number not in concepts))
 
-    def all(self) -> Iterator[tuple[Ints, Ints]]:
-        """(record numbers, positions in `kinds`), a block at a time."""
+    def all(self) -> Iterator[tuple[Block, Ints]]:
+        """Blocks with the positions in `kinds` of their records."""
         for block in self.cohort.blocks():
-            yield block.numbers(), self.of(block)
+            yield block, self.of(block)
 
     def of(self, block: Block) -> Ints:
         """The position in `kinds` of each record's visit: of those with the concept that its code names, if it has one,

@@ -1,0 +1,79 @@
+"""What owners may use at a time, and how much they have used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from ehr.errors import QuotaError
+from model_store.limits import Limits
+from model_store.repositories.base import Repository
+from model_store.tables import Cohort, Dataset, Job, Model, Outbox, Owner
+
+LIVE = ("running", "cancelling")
+
+
+class OwnerRepository(Repository):
+    def locked(self, owner: str) -> Owner:
+        """The owner's row, made if there is none; whoever else wants it waits for the end of this transaction."""
+        insert = postgresql_insert if self.session.get_bind().dialect.name == "postgresql" else sqlite_insert
+        values = {"owner": owner, "weight": 1.0, "began": 0.0, "used": 0.0}
+        self.session.execute(insert(Owner).values(**values).on_conflict_do_nothing())
+        query = select(Owner).where(Owner.owner == owner).with_for_update()
+        return self.session.scalars(query.execution_options(populate_existing=True)).one()
+
+    def admit(self, owner: str, general: Limits, records: int = 0, size: int = 0) -> None:
+        """QuotaError if one more job, of so many records and uploaded bytes, would pass a limit of its owner. To be
+        called in the transaction that submits: of two that come together the second finds the first one counted."""
+        row, used = self.locked(owner), self.usage(owner)
+        for name, more in {"queued_jobs": 1, "queued_records": records, "stored_bytes": size}.items():
+            own: int | None = getattr(row, name)
+            most = getattr(general, name) if own is None else own
+            if used[name] + more > most:
+                raise QuotaError(name, most, used[name], more)
+
+    def usage(self, owner: str) -> dict[str, int]:
+        """What the owner has at the moment, of everything that is limited."""
+        unfinished = self._unfinished(owner)
+        return {
+            "queued_jobs": sum(state == "queued" for state, _, _ in unfinished),
+            "running_jobs": sum(state != "queued" for state, _, _ in unfinished),
+            "queued_records": sum(int(payload["n"]) for _, kind, payload in unfinished if kind == "generate"),
+            "stored_bytes": self._stored_bytes(owner)
+            + sum(
+                int(file["size"]) for _, kind, payload in unfinished if kind == "ingest" for file in payload["files"]
+            ),
+        }
+
+    def change(self, owner: str, weight: float | None, limits: Mapping[str, int | None]) -> Owner:
+        """Give an owner another weight (None: leave it), and limits of their own (None: the settings')."""
+        row = self.locked(owner)
+        if weight is not None:
+            row.weight = weight
+        for name, most in limits.items():
+            setattr(row, name, most)
+        self.session.flush()
+        return row
+
+    def charge(self, owner: str, seconds: float) -> None:
+        """A worker has been at work for an owner for so long."""
+        values = {"used": Owner.used + max(seconds, 0.0) / Owner.weight}
+        self.session.execute(update(Owner).where(Owner.owner == owner).values(**values))
+
+    def all(self) -> list[Owner]:
+        return list(self.session.scalars(select(Owner).order_by(Owner.owner)))
+
+    def _unfinished(self, owner: str) -> list[tuple[str, str, dict[str, Any]]]:
+        """State, kind and payload of the jobs that wait or run. Found where there are few, whatever the history."""
+        mine = select(Job.state, Job.kind, Job.payload).where(Job.owner == owner)
+        queued = mine.join(Outbox, Outbox.job_id == Job.id).where(Job.state == "queued")
+        queries = (queued, mine.where(Job.state.in_(LIVE)))
+        return [(row.state, row.kind, row.payload) for query in queries for row in self.session.execute(query)]
+
+    def _stored_bytes(self, owner: str) -> int:
+        """Of datasets, models and cohorts."""
+        tables: tuple[Any, ...] = (Dataset, Model, Cohort)
+        sums = [select(func.sum(table.bytes)).where(table.owner == owner) for table in tables]
+        return sum(int(self.session.scalar(query) or 0) for query in sums)

@@ -1,0 +1,90 @@
+"""What an operator relies on: metrics that alerts ask for, a health check, and a backup that can be restored."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import sqlite3
+from pathlib import Path
+
+import yaml
+
+from model_store.blobs import open_store
+from model_store.database import Database
+from model_store.repositories import LeaseRepository
+from model_store.scrub import scrub
+from runtime.logs import JsonFormatter, job_id
+from tests.api.front import Caller
+from tests.service.servers import wait_until
+from worker import health
+
+ROOT = Path(__file__).parents[2]
+NAME = re.compile(r"\b(ehr_d3pm_\w+)")
+
+
+def test_alerts_and_dashboard_ask_for_what_there_is(caller: Caller) -> None:
+    job = caller.job("train", model_id="mdl_" + "0" * 32)
+    with caller.front.services.database.session_scope() as session:
+        claim = LeaseRepository(session).claim(job, "w", 60)
+        assert claim is not None
+        LeaseRepository(session).fail(claim, "bad-data", "no")
+    caller.job("generate", n=1)
+    wait_until(lambda: "ehr_d3pm_http_requests_total{" in caller.http.get("/metrics").text, "a counted request")
+    text = caller.http.get("/metrics").text
+    told = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    rules = [
+        rule for group in yaml.safe_load((ROOT / "ops/alerts.yml").read_text())["groups"] for rule in group["rules"]
+    ]
+    dashboard = json.loads((ROOT / "ops/grafana-dashboard.json").read_text())
+    asked = [rule["expr"] for rule in rules] + [p["targets"][0]["expr"] for p in dashboard["panels"]]
+    names = {name for expression in asked for name in NAME.findall(expression)}
+    assert len(rules) == 10 and names and names <= told
+    manual = (ROOT / "docs/operations.md").read_text()
+    assert all(f"### {rule['annotations']['runbook'].partition('#')[2]}\n" in manual for rule in rules)
+    assert all(f"`{name}" in manual for name in told if name.startswith("ehr_d3pm_") and "http" not in name)
+    started = re.search(r'ehr_d3pm_attempts_total\{kind="train",what="failed"\} (\d+)', text)
+    assert started is not None and int(started[1]) >= 1
+    age = re.search(r'ehr_d3pm_queue_age_seconds\{queue="generate"\} ([\d.e-]+)', text)
+    assert age is not None and float(age[1]) > 0
+
+
+def test_a_worker_is_alive_as_long_as_it_says_so(tmp_path: Path) -> None:
+    assert health.living(tmp_path) == []
+    health.note(tmp_path)
+    (tmp_path / f"{health.PREFIX}rubbish").touch()
+    assert health.living(tmp_path) == [os.getpid()]
+    assert health.living(tmp_path, seconds=-1) == []
+    health.forget(tmp_path)
+    assert health.living(tmp_path) == []
+
+
+def test_lines_of_a_job_have_its_id_and_no_arguments() -> None:
+    record = logging.makeLogRecord({"msg": "Task received", "data": {"args": "['ICD10CM:E84']"}})
+    token = job_id.set("job_1")
+    told = json.loads(JsonFormatter().format(record))
+    job_id.reset(token)
+    assert told["job_id"] == "job_1" and "E84" not in json.dumps(told)
+
+
+def test_a_backup_of_database_then_store_is_whole(sqlite_caller: Caller, tmp_path: Path) -> None:
+    """While work goes on: what came after the copy of the database is a leftover, and nothing is missing."""
+    sqlite_caller.dataset()
+    sqlite_caller.model()
+    sqlite_caller.cohort([[[0], [1]], [[2]]])
+    services = sqlite_caller.front.services
+    with sqlite3.connect(services.database.engine.url.database) as live:
+        live.execute("VACUUM INTO ?", [str(tmp_path / "copy.sqlite")])
+    late = sqlite_caller.dataset()
+    shutil.copytree(sqlite_caller.front.settings.data_dir / "store", tmp_path / "store")
+
+    restored = Database(f"sqlite:///{tmp_path / 'copy.sqlite'}")
+    store = open_store(f"file://{tmp_path / 'store'}")
+    found = scrub(restored, store, older_than_seconds=-60, verify=True)
+    assert found.lost == [] and found.blobs > 6
+    assert {blob.key.split("/")[1] for blob in found.leftovers} >= {late}
+    victim = next(key for key in store.list("cohorts") if key.endswith(".parquet"))
+    with store.local_path(victim) as path:
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert [(fault.key, fault.fault) for fault in scrub(restored, store, verify=True).lost] == [(victim, "changed")]
+    restored.close()
