@@ -77,7 +77,7 @@ def identify(
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = _authenticated(request, services.failed_logins, keys, credentials.credentials)
+            key = authenticated(request, services.failed_logins, keys, credentials.credentials)
             return _known(request, _identity(key))
         # a cookie of another service on this machine means nothing where there are no keys
         if (token := request.cookies.get(SESSION_COOKIE)) is not None and keys.any_ever():
@@ -106,7 +106,8 @@ def _check_csrf(request: Request, token: str) -> None:
         raise AccessError(f"send the session's {CSRF_HEADER}, or an API key instead of a session")
 
 
-def _authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+def authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+    """The key of that secret, or AccessError; TooManyFailuresError for an address that tries out many."""
     address = "" if request.client is None else request.client.host
     failed_logins.check(address, secret)
     try:

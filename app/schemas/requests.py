@@ -142,7 +142,11 @@ class GenerateRequest(Request):
         default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
     )
     origin: datetime.date = Field(
-        HISTORY_ORIGIN, validate_default=True, description="of models of histories: the day of all first visits"
+        HISTORY_ORIGIN,
+        validate_default=True,
+        ge=datetime.date(1900, 1, 1),
+        le=datetime.date(2100, 1, 1),
+        description="of models of histories: the day of all first visits",
     )
 
     _method_fits = model_validator(mode="after")(method_fits)

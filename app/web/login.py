@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from fastapi import Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
-from app.access import SESSION_COOKIE, Services_, identify
+from app.access import SESSION_COOKIE, Services_, authenticated, identify
 from app.services import Services
 from app.web.shell import page, page_router
 from ehr.errors import AccessError, ScopeError
@@ -36,7 +36,7 @@ def log_in(
     _check_origin(request)
     try:
         with services.database.session_scope() as session:
-            row = KeyRepository(session).authenticate(key.strip())
+            row = authenticated(request, services.failed_logins, KeyRepository(session), key.strip())
             token = SessionRepository(session).begin(row)
             AuditRepository(session).record(row.owner, "log in", row.id, row.prefix)
     except AccessError as error:

@@ -146,12 +146,12 @@ def test_another_owners_ids_are_not_found_on_any_route(front: Front, caller: Cal
             body = BODIES.get(path.strip("/"))
             if not named and body is None:
                 continue
-            url = path.format(**ids, number=0)
+            url = path.format(**ids, number=0, format="long.csv")
             options = {} if body is None else {"json": {k: _filled(v, ids) for k, v in body.items()}}
             answer = stranger.http.request(method.upper(), url, **options)
             assert answer.status_code == 404, (method, path, answer.status_code)
             missing = stranger.http.request(
-                method.upper(), path.format(**{n: _absent(n) for n in ids}, number=0), **options
+                method.upper(), path.format(**{n: _absent(n) for n in ids}, number=0, format="long.csv"), **options
             )
             assert missing.status_code == 404
             seen += 1
