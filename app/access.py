@@ -14,7 +14,6 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import Scope
 
-from app.failed_logins import FailedLogins
 from app.services import Services
 from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository, SessionRepository
@@ -77,7 +76,7 @@ def identify(
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = _authenticated(request, services.failed_logins, keys, credentials.credentials)
+            key = authenticated(request, services, keys, credentials.credentials)
             return _known(request, _identity(key))
         # a cookie of another service on this machine means nothing where there are no keys
         if (token := request.cookies.get(SESSION_COOKIE)) is not None and keys.any_ever():
@@ -106,15 +105,16 @@ def _check_csrf(request: Request, token: str) -> None:
         raise AccessError(f"send the session's {CSRF_HEADER}, or an API key instead of a session")
 
 
-def _authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+def authenticated(request: Request, services: Services, keys: KeyRepository, secret: str) -> ApiKey:
+    """The row of a valid key, or AccessError; TooManyFailuresError if the sender has tried too many others."""
     address = "" if request.client is None else request.client.host
-    failed_logins.check(address, secret)
+    services.failed_logins.check(address, secret)
     try:
         key = keys.authenticate(secret)
-        failed_logins.worked(secret)
+        services.failed_logins.worked(secret)
         return key
     except AccessError as error:
-        failed_logins.failed(address)
+        services.failed_logins.failed(address)
         request.state.sender = (error.owner, error.key_prefix)  # somebody has a key that should be nobody's
         raise
 

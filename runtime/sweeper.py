@@ -12,8 +12,8 @@ from ehr.errors import StoreError
 from model_store.blobs import BlobStore
 from model_store.database import Database
 from model_store.repositories import (
-    DiscardRepository,
     DeliveryRepository,
+    DiscardRepository,
     IdempotencyRepository,
     LeaseRepository,
     OutboxRepository,
