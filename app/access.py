@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import Scope
 
+from app.failed_logins import FailedLogins
 from app.services import Services
 from ehr.errors import AccessError, ScopeError
 from model_store.repositories import KeyRepository, SessionRepository
@@ -76,7 +77,7 @@ def identify(
     with services.database.read_scope() as session:
         keys = KeyRepository(session)
         if credentials is not None:
-            key = authenticated(request, services, keys, credentials.credentials)
+            key = authenticated(request, services.failed_logins, keys, credentials.credentials)
             return _known(request, _identity(key))
         # a cookie of another service on this machine means nothing where there are no keys
         if (token := request.cookies.get(SESSION_COOKIE)) is not None and keys.any_ever():
@@ -105,16 +106,16 @@ def _check_csrf(request: Request, token: str) -> None:
         raise AccessError(f"send the session's {CSRF_HEADER}, or an API key instead of a session")
 
 
-def authenticated(request: Request, services: Services, keys: KeyRepository, secret: str) -> ApiKey:
-    """The row of a valid key, or AccessError; TooManyFailuresError if the sender has tried too many others."""
+def authenticated(request: Request, failed_logins: FailedLogins, keys: KeyRepository, secret: str) -> ApiKey:
+    """The key of that secret, or AccessError; TooManyFailuresError for an address that tries out many."""
     address = "" if request.client is None else request.client.host
-    services.failed_logins.check(address, secret)
+    failed_logins.check(address, secret)
     try:
         key = keys.authenticate(secret)
-        services.failed_logins.worked(secret)
+        failed_logins.worked(secret)
         return key
     except AccessError as error:
-        services.failed_logins.failed(address)
+        failed_logins.failed(address)
         request.state.sender = (error.owner, error.key_prefix)  # somebody has a key that should be nobody's
         raise
 

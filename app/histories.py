@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from app.feasibility import Feasibility, check_limits
+from app.feasibility import Feasibility, check_limits, feasibility_of
 from app.gate import CUSTODIAN, Gate
 from app.schemas.requests import GenerateRequest
 from app.services import Services
@@ -13,15 +13,13 @@ from ehr.audits import withholding_verdict
 from ehr.canonical_json import to_json
 from ehr.canonical_request import CanonicalRequest
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
-from ehr.generators import history_generator_names
+from ehr.generators import history_generator_names, spec_named
 from ehr.histories import Histories
 from ehr.history_conditions import AskedHistoryCondition, HistoryCondition
 from ehr.vocabulary import Vocabulary
 from model_store.tables import Model
 
 NOT_COUNTED = "how many patients would satisfy what is asked of their histories is not known"
-
-
 NOT_MEASURED = "cohorts that are asked for something over time are not evaluated yet: there will be no report"
 
 
@@ -29,7 +27,16 @@ def draws_histories(model: Model) -> bool:
     return model.generator in history_generator_names()
 
 
-def history_feasibility(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+def feasibility_for(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
+    """Of a request to any model, of records or of histories."""
+    if draws_histories(model):
+        return _history_feasibility(services, model, body)
+    if asks_over_time(body.model_dump()):
+        raise RequestError("history: this model draws records without time; `conditions` says what they must have")
+    return feasibility_of(services, model, body)
+
+
+def _history_feasibility(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
     """RequestError if the model does not offer what is asked, whatever the conditions are."""
     facts = services.facts_of(model)
     check_limits(services.settings.max_records, facts.timesteps, body)
@@ -40,6 +47,8 @@ def history_feasibility(services: Services, model: Model, body: GenerateRequest)
     warnings = [] if by_model is None else [by_model]
     if body.history == AskedHistoryCondition():
         return Feasibility(None, unknown=NOT_COUNTED, warnings=warnings, withheld=by_model)
+    if not spec_named(model.generator).methods:
+        raise RequestError(f"history: a '{model.generator}' model meets no conditions; leave them out")
     try:
         condition = body.history.resolve(facts.vocabulary)
     except (UnknownCodeError, ConditionError) as error:
@@ -61,12 +70,6 @@ def asks_over_time(request: Mapping[str, Any]) -> bool:
     """Whether a stored request says what histories must be."""
     asked = AskedHistoryCondition.model_validate(request.get("history") or {})
     return asked != AskedHistoryCondition()
-
-
-def refuse_histories(body: GenerateRequest) -> None:
-    """RequestError if a request to a model of records asks for patients over time."""
-    if body.history != AskedHistoryCondition():
-        raise RequestError("history: this model draws records without time; `conditions` says what they must have")
 
 
 def canonical(condition: HistoryCondition, vocabulary: Vocabulary) -> CanonicalRequest:

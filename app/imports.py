@@ -12,7 +12,7 @@ from app.submissions import audit
 from app.uploads import ABANDONED_SECONDS, Receiver, given_up_on_error
 from ehr.errors import DataError, EhrError, RequestError
 from ehr.fields import Name
-from ehr.generators import generator_spec
+from ehr.generators import spec_named
 from model_store.bundle_import import ImportedBundle, opened_bundle
 from model_store.ids import JOB, MODEL, new_id
 from model_store.layout import model_folder, upload_blob
@@ -79,7 +79,7 @@ def _form(receiver: Receiver) -> ImportForm:
 
 def _stored(services: Services, identity: Identity, bundle: ImportedBundle, name: str | None) -> Model:
     """The files first, noted for removal until the row is there."""
-    generator_spec(bundle.generator)
+    spec_named(bundle.generator)
     model_id = new_id(MODEL)
     _discard(services, model_id, ABANDONED_SECONDS)
     try:

@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,17 @@ def options(description: str, *, data: bool = False) -> argparse.ArgumentParser:
             help="folder with train.csv.gz and test.csv.gz (record_id,vocabulary,code); default: simulated population",
         )
     return parser
+
+
+def run_stages(description: str, stages: "Mapping[str, Callable[[Figures, bool], None]]") -> None:
+    """A benchmark of several: all of them, or those that `--stage` names. Each is a function of (figures, quick)."""
+    parser = options(description)
+    parser.add_argument("--stage", choices=list(stages), action="append", help="only this one; may be repeated")
+    arguments = parser.parse_args()
+    figures = Figures()
+    for name in arguments.stage or stages:
+        stages[name](figures, arguments.quick)
+    figures.finish(arguments.json)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.population import simulated_population
 
 MAY_NOT_BE_ATTACKED = ("nhds-adult",)  # its terms forbid experiments in re-identification
-SMALL_RECORDS = 2_000
+SMALL_RECORDS = 8_000
 
 
 @dataclass(frozen=True)

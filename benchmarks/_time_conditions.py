@@ -43,14 +43,15 @@ def conditions(data: Patients) -> Iterator[tuple[str, HistoryCondition]]:
     yield "two given visits", HistoryCondition(n, prompt=prompt)
 
 
-def attainment(model: VisitsGenerator, data: Patients, patients: int, figures: Figures) -> None:
-    """The share of patients who are what was asked for, and how far their codes are from real ones."""
+def attainment(model: VisitsGenerator, data: Patients, patients: int, figures: Figures, steps: int | None) -> None:
+    """The share of patients who are what was asked for, and how far their codes are from real ones; `steps`: network
+    calls for a visit."""
     rows, least = [], 1.0
     asked = list(conditions(data))
     with progress_bar("conditions") as advance:
         for number, (name, condition) in enumerate(asked):
             worth = EffectiveSize()
-            request = HistoryRequest(patients, seed=number, condition=condition, effective_size=worth)
+            request = HistoryRequest(patients, number, condition, steps=steps, effective_size=worth)
             with timed() as seconds:
                 drawn = model.sample(request)
             met = float(condition.satisfied_by(drawn).mean())

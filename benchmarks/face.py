@@ -2,28 +2,22 @@
 
 python -m benchmarks.face [--quick] [--stage NAME] [--json FILE]
 
-`pages`: bytes, requests, time and barriers of the web application, in a real Chromium.
+`pages`: bytes, requests, time and barriers of the web application, in a real Chromium. The other stages are those of
+benchmarks.doors.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks._face_pages import pages
-from benchmarks._harness import Figures, options
+from benchmarks._harness import Figures, run_stages
+from benchmarks.doors import STAGES as DOORS
 
 # name -> a function of (figures, quick)
-STAGES: dict[str, Callable[[Figures, bool], None]] = {"pages": pages}
+STAGES: dict[str, Callable[[Figures, bool], None]] = {"pages": pages, **DOORS}
 
 
 def main() -> None:
-    parser = options("The web application and the doors for platforms")
-    parser.add_argument("--stage", choices=list(STAGES), action="append", help="only this one; may be repeated")
-    arguments = parser.parse_args()
-    figures = Figures()
-    for name in arguments.stage or STAGES:
-        STAGES[name](figures, arguments.quick)
-    target: Path | None = arguments.json
-    figures.finish(target)
+    run_stages("The web application and the doors for platforms", STAGES)
 
 
 if __name__ == "__main__":

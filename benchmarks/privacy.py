@@ -36,6 +36,7 @@ from worker.engine.metrics.measurement import Measurement
 Models = dict[str, D3PMGenerator]
 TRIALS = range(100, 120)  # seeds of overfitted models
 MOST_ASKED = 8000  # people of each side
+UNSEEN = 1600  # people that small models are asked about beside those they saw
 ASKED_BY_DRAWING, DRAWN = 60, 1024  # people of each side, and records for each of them
 
 
@@ -159,7 +160,7 @@ def trials(split: Split, quick: bool, figures: Figures) -> None:
     """Overfitted models are caught; the same models, audited about people they never saw, pass."""
     caught = passed = good = 0
     seeds = TRIALS[:2] if quick else TRIALS
-    number, unseen = len(seeds), sampled(split.test, 600, np.random.default_rng(4))
+    number, unseen = len(seeds), sampled(split.test, UNSEEN, np.random.default_rng(4))
     for seed, (model, seen, others) in zip(seeds, overfitted(split, seeds, quick), strict=True):
         caught += audit_model(model, seen, unseen, np.random.default_rng(seed)).verdict.level == "fail"
         clean = audit_model(model, others, unseen, np.random.default_rng(seed)).verdict.level

@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="other than the default")
     arguments = parser.parse_args()
     quick = arguments.quick
-    data = patients_in(arguments.data, 400 if quick else arguments.patients)
+    data = patients_in(arguments.data, 200 if quick else arguments.patients)
     counts = data.train.visit_counts()
     console.print(
         f"{len(data.train):,} patients, {len(data.train.visits):,} visits ({counts.mean():.1f} each, {counts.max()} at "
@@ -42,13 +42,13 @@ def main() -> None:
     )
     figures = Figures()
     model = _trained(data, 2 if quick else arguments.epochs, figures)
-    n = min(400 if quick else COMPARED, len(data.train))
+    n = min(200 if quick else COMPARED, len(data.train))
     synth = _drawn(model, n, figures)
     _compare(synth, data, figures, quick)
     if data.simulated:
         _next_visits(model, data, figures)
-        against_exact(model, data, 64 if quick else 4 * CONDITIONED, figures)
-    attainment(model, data, 64 if quick else CONDITIONED, figures)
+        against_exact(model, data, 32 if quick else 4 * CONDITIONED, figures)
+    attainment(model, data, 32 if quick else CONDITIONED, figures, 5 if quick else None)
     figures.finish(arguments.json)
 
 

@@ -61,7 +61,7 @@ class ImportedBundle:
 
     def _check(self, name: str, data: bytes) -> None:
         if name == WEIGHTS:
-            deserialize(data)
+            deserialize(data)  # type: ignore[no-untyped-call]
         if name == REFERENCE:
             arrays = unpack_arrays(data)
             Records(arrays["indptr"], arrays["indices"], len(self.manifest.vocabulary))

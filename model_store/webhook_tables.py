@@ -6,7 +6,7 @@ from sqlalchemy import JSON, ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from model_store.clock import now
-from model_store.tables import ID, OWNER, Base
+from model_store.columns import ID, OWNER, Base
 
 
 class Webhook(Base):

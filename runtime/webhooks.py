@@ -27,6 +27,7 @@ RETRY_SECONDS = (5, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 *
 JITTER = 0.2  # of each wait, more or less: what failed together is not sent again together
 LEASE_SECONDS = 4 * TIMEOUT_SECONDS
 AT_A_TIME = 8
+STOP_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 GONE = 410
 
@@ -63,10 +64,13 @@ class WebhookSender:
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(timeout=TIMEOUT_SECONDS)
+            self._thread.join(timeout=STOP_SECONDS)  # what is under way is sent again by whoever comes next
 
     def send_due(self) -> int:
         """Send what is due now; returns how much that was."""
+        with self._database.read_scope() as session:
+            if not DeliveryRepository(session).has_due():
+                return 0
         with self._database.session_scope() as session:
             due = DeliveryRepository(session).take_due(LEASE_SECONDS)
         with ThreadPoolExecutor(AT_A_TIME) as pool:

@@ -6,8 +6,7 @@ from app.access import ADMIN, Maker, Services_
 from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
-from app.feasibility import Feasibility, feasibility_of
-from app.histories import asks_over_time, draws_histories, history_feasibility, refuse_histories
+from app.histories import asks_over_time, draws_histories, feasibility_for
 from app.readings import readings_of
 from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
@@ -25,7 +24,7 @@ from app.submissions import (
     submit,
 )
 from model_store.repositories import ModelRepository
-from model_store.tables import CohortRequest, Model
+from model_store.tables import CohortRequest
 from runtime.broker import BrokerError, WorkerFacts
 from worker.contract import GeneratePayload
 
@@ -60,7 +59,7 @@ def generate_cohort(
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = _feasibility(services, model, body)
+    feasibility = feasibility_for(services, model, body)
     feasibility.require()
     read = readings_of(services.facts_of(model).vocabulary, body)
     values = dict(body) | {"conditions": read.conditions, "targets": read.targets, "as_asked": read.as_asked}
@@ -95,7 +94,7 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     if this one cannot. No patient is looked at: the answer is a function of the model and the request.
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
-    feasibility = _feasibility(services, model, body)
+    feasibility = feasibility_for(services, model, body)
     with services.database.session_scope() as session:
         audit(session, identity, "estimate", model.id, condition=request_hash(feasibility.request))
     comparison = comparison_of(services, identity, model, body, feasibility)
@@ -126,13 +125,6 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
             *_warnings(workers, costs is None),
         ],
     )
-
-
-def _feasibility(services: Services, model: Model, body: GenerateRequest) -> Feasibility:
-    if draws_histories(model):
-        return history_feasibility(services, model, body)
-    refuse_histories(body)
-    return feasibility_of(services, model, body)
 
 
 def _workers(services: Services) -> list[WorkerFacts] | None:

@@ -6,13 +6,13 @@ from fastapi import APIRouter
 
 from app.access import Maker, Services_
 from app.exposure import caps_of, exposed_by
-from app.feasibility import feasibility_of
 from app.gate import unknown
+from app.histories import draws_histories, feasibility_for
 from app.readings import readings_of
 from app.schemas.answers import ModelCodeAnswer, ProbeAnswer
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.submissions import audit
-from ehr.errors import ConflictError
+from ehr.errors import ConflictError, RequestError
 from ehr.relaxation import terms_of
 from model_store.repositories import ExposureRepository, ModelRepository, WithholdingRepository
 
@@ -28,8 +28,10 @@ def probe_model(body: ProbeRequest, services: Services_, identity: Maker) -> Pro
     withhold a cohort of this request withholds them too, and they are counted as a cohort of so many records is.
     """
     model = services.row(ModelRepository, identity.owner, body.model_id)
+    if draws_histories(model):
+        raise RequestError("model_id: this model draws patients over time, of whom there is no preview")
     request = GenerateRequest(**dict(body))
-    feasibility = feasibility_of(services, model, request)
+    feasibility = feasibility_for(services, model, request)
     feasibility.require()
     facts, reference = services.facts_of(model), services.reference_of(model)
     if feasibility.withheld is not None or reference is None:

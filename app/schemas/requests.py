@@ -87,7 +87,7 @@ class TrainRequest(Request):
 class ModelChanges(Request):
     """What people call a model and say about it. What is left out stays as it is."""
 
-    model_config = _examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
+    model_config = with_examples({"name": "cardiology 2026", "tags": ["pilot"], "notes": "for the method paper"})
 
     name: Name | None = None
     tags: list[Annotated[PlainText, Field(min_length=1, max_length=40)]] | None = Field(None, max_length=20)
@@ -142,7 +142,11 @@ class GenerateRequest(Request):
         default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
     )
     origin: datetime.date = Field(
-        HISTORY_ORIGIN, validate_default=True, description="of models of histories: the day of all first visits"
+        HISTORY_ORIGIN,
+        validate_default=True,
+        ge=datetime.date(1900, 1, 1),
+        le=datetime.date(2100, 1, 1),
+        description="of models of histories: the day of all first visits",
     )
 
     _method_fits = model_validator(mode="after")(method_fits)
@@ -156,7 +160,7 @@ class GenerateRequest(Request):
 class ProbeRequest(Request):
     """Look at a few records."""
 
-    model_config = _examples(
+    model_config = with_examples(
         {
             "model_id": "mdl_0123456789abcdef0123456789abcdef",
             "n": 20,

@@ -17,6 +17,7 @@ from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
+from ehr.generators import history_generator_names
 from model_store.repositories import WithholdingRepository
 
 router = page_router()
@@ -49,7 +50,13 @@ def show_builder(
     identity.require("read")
     models = lists.models(services, identity, 100).items
     chosen = next((each for each in models if each.id == model), models[0] if models else None)
-    return page(request, "builder.html", identity, {"active": "cohorts", "models": models, "chosen": chosen})
+    over_time = chosen is not None and chosen.generator in history_generator_names()
+    return page(
+        request,
+        "builder.html",
+        identity,
+        {"active": "cohorts", "models": models, "chosen": chosen, "over_time": over_time},
+    )
 
 
 @router.post("/app/cohorts/estimate")

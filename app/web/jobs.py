@@ -9,8 +9,8 @@ from app.access import Anyone, Identity, Services_
 from app.library import Cursor
 from app.pages.svg import curve
 from app.readers import event_data
-from app.routers.jobs import State, get_job
-from app.schemas.answers import JobAnswer
+from app.routers.jobs import get_job
+from app.schemas.answers import JobAnswer, State
 from app.services import Services
 from app.submissions import SCOPE_OF
 from app.web import lists

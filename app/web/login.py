@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 from app.access import SESSION_COOKIE, Services_, authenticated, identify
 from app.services import Services
 from app.web.shell import page, page_router
-from ehr.errors import AccessError, ScopeError, TooManyFailuresError
+from ehr.errors import AccessError, ScopeError
 from model_store.repositories import AuditRepository, KeyRepository, SessionRepository
 from model_store.repositories.sessions import SESSION_SECONDS, csrf_token
 
@@ -36,12 +36,11 @@ def log_in(
     _check_origin(request)
     try:
         with services.database.session_scope() as session:
-            row = authenticated(request, services, KeyRepository(session), key.strip())
+            row = authenticated(request, services.failed_logins, KeyRepository(session), key.strip())
             token = SessionRepository(session).begin(row)
             AuditRepository(session).record(row.owner, "log in", row.id, row.prefix)
-    except (AccessError, TooManyFailuresError) as error:
-        status = 401 if isinstance(error, AccessError) else 429
-        return page(request, "login.html", None, {"next": next, "problem": str(error), "active": ""}, status)
+    except AccessError as error:
+        return page(request, "login.html", None, {"next": next, "problem": str(error), "active": ""}, 401)
     answer = RedirectResponse(_inside(next), 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(SESSION_COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)

@@ -15,7 +15,7 @@ from app.services import Services
 from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import NotFoundError
-from ehr.generators import GENERATORS
+from ehr.generators import GENERATORS, HISTORY_GENERATORS
 from ehr.reports import FAMILIES
 from model_store.repositories import DatasetRepository
 
@@ -45,7 +45,12 @@ def show_training(
 ) -> Response:
     datasets = lists.datasets(services, identity, 100).items
     presets = [(name, PRESETS.get(name, "")) for name in ("auto", *GENERATORS[0].presets)]
-    shown = {"datasets": datasets, "chosen": dataset, "presets": presets, "generators": GENERATORS}
+    shown = {
+        "datasets": datasets,
+        "chosen": dataset,
+        "presets": presets,
+        "generators": (*GENERATORS, *HISTORY_GENERATORS),
+    }
     return page(request, "train.html", identity, {"active": "models", **shown})
 
 

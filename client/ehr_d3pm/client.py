@@ -12,8 +12,8 @@ from typing import Any, Self, Unpack
 import httpx
 
 from ehr_d3pm.errors import ApiError, JobFailedError, Json
+from ehr_d3pm.oversight import OversightCalls
 from ehr_d3pm.requests import (
-    AuditFilters,
     Codes,
     CohortOptions,
     Filters,
@@ -25,13 +25,14 @@ from ehr_d3pm.requests import (
     given,
 )
 from ehr_d3pm.transport import TRIES, Transport, parsed_events
+from ehr_d3pm.webhook_calls import WebhookCalls
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.3, 2.0
 
 
-class Client:
+class Client(WebhookCalls, OversightCalls):
     """Connects to `url`, else to $EHR_D3PM_URL; sends `api_key`, else $EHR_D3PM_KEY."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, timeout: float = 60) -> None:
@@ -83,6 +84,11 @@ class Client:
         """What `generate` with the same arguments would take: support among the records that the model drew once,
         whether the cohort would be withheld, method, seconds, memory, and the nearest request that can be met."""
         return self._http.post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
+
+    def probe(self, model_id: str, n: int = 20, **options: Unpack[CohortOptions]) -> Json:
+        """Some of the records that the model drew once, of those that satisfy conditions and targets; counted like a
+        cohort of so many."""
+        return self._http.post("/probe", cohort_body(model_id, n, options), tries=TRIES)
 
     def evaluate(
         self,
@@ -142,6 +148,13 @@ class Client:
     def model(self, model_id: str) -> Json:
         return self._http.get(f"/models/{model_id}")
 
+    def change_model(
+        self, model_id: str, *, name: str | None = None, tags: Sequence[str] | None = None, notes: str | None = None
+    ) -> Json:
+        """What it is called and what is said about it; what is left out stays as it is."""
+        body = given({"name": name, "tags": None if tags is None else as_list(tags), "notes": notes})
+        return dict(self._http.send("PATCH", f"/models/{model_id}", json=body).json())
+
     def cohorts(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
         return self._http.pages("/cohorts", dict(wanted), limit)
 
@@ -160,45 +173,6 @@ class Client:
     def report_page(self, job_id: str, reader: str | None = None) -> str:
         """The same as an HTML page."""
         return self._http.send("GET", f"/reports/{job_id}.html", params=given({"reader": reader})).text
-
-    def exposure(self, model_id: str) -> list[Json]:
-        """How much of a model each key has had: with the scope `data` every key's, else your own."""
-        return list(self._http.send("GET", f"/models/{model_id}/exposure", tries=TRIES).json())
-
-    def audit(self, limit: int | None = None, **wanted: Unpack[AuditFilters]) -> Iterator[Json]:
-        """What was done and refused, newest first; needs the scope `admin`."""
-        return self._http.pages("/audit", dict(wanted), limit)
-
-    # --- webhooks ---
-
-    def webhooks(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
-        return self._http.pages("/webhooks", dict(wanted), limit)
-
-    def webhook(self, webhook_id: str) -> Json:
-        return self._http.get(f"/webhooks/{webhook_id}")
-
-    def add_webhook(self, url: str, *, name: str | None = None, kinds: Sequence[str] | None = None) -> Json:
-        """Have an address told how jobs end; the answer has the secret that signs what is sent, once."""
-        return self._http.post("/webhooks", given({"url": url, "name": name, "kinds": kinds}))
-
-    def rotate_webhook(self, webhook_id: str) -> Json:
-        """A new secret; the one before signs too for a day."""
-        return self._http.post(f"/webhooks/{webhook_id}/rotate", None)
-
-    def enable_webhook(self, webhook_id: str) -> Json:
-        return self._http.post(f"/webhooks/{webhook_id}/enable", None)
-
-    def test_webhook(self, webhook_id: str) -> Json:
-        """Send it a message now."""
-        return self._http.post(f"/webhooks/{webhook_id}/test", None)
-
-    def deliveries(self, webhook_id: str, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
-        """What was sent to a webhook, newest first."""
-        return self._http.pages(f"/webhooks/{webhook_id}/deliveries", {"state": state}, limit)
-
-    def replay(self, webhook_id: str, delivery_id: str) -> Json:
-        """Send a message again, under its id."""
-        return self._http.post(f"/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", None)
 
     # --- the service ---
 

@@ -22,7 +22,7 @@ class VisitsConfig(Config):
     )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(
-            epochs=12, learning_rate=3e-3, weight_decay=0.05, pairwise_decay=0.3, evaluate_every=2, patience=4
+            epochs=16, learning_rate=3e-3, weight_decay=0.1, pairwise_decay=1.0, evaluate_every=2, patience=4
         ),
         description="an epoch sees every visit once; batch_size counts visits",
     )

@@ -98,6 +98,12 @@ class DeliveryRepository(Repository):
 
     # --- sending ---
 
+    def has_due(self) -> bool:
+        """Whether there is anything to send; asking does not write."""
+        due = (WebhookDelivery.state == PENDING, WebhookDelivery.due_at <= now(), Webhook.disabled.is_(None))
+        query = select(WebhookDelivery.id).join(Webhook, Webhook.id == WebhookDelivery.webhook_id).where(*due)
+        return self.session.scalar(query.limit(1)) is not None
+
     def take_due(self, lease_seconds: float, limit: int = 50) -> list[Due]:
         """Messages to send now; other senders leave them alone for a while, and get them if this one dies."""
         due = and_(WebhookDelivery.state == PENDING, WebhookDelivery.due_at <= now())

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import zipfile
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ehr.formats import WRITERS
 from ehr.formats.spreadsheet import defused
 from model_store.cohorts import BLOCK_RECORDS
+from model_store.repositories import ModelRepository
 from tests.api.front import CODES, Caller, Front
 from tests.api.test_problems import assert_problem
 
@@ -56,7 +58,7 @@ def test_bundle(caller: Caller) -> None:
     answer = caller.http.get(f"/models/{model}/bundle")
     assert answer.headers["content-type"] == "application/zip"
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-        assert set(archive.namelist()) == {"manifest.json", "weights.safetensors"}
+        assert set(archive.namelist()) == {"manifest.json", "weights.safetensors", "model.json"}
         assert json.loads(archive.read("manifest.json"))["vocabulary"] == list(CODES)
 
 
@@ -144,3 +146,51 @@ def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller
 
     with pytest.raises(httpx.RemoteProtocolError):
         caller.http.get(f"/cohorts/{cohort}/records", params={"format": "ndjson"})
+
+
+def listed(caller: Caller, kind: str, **query: Any) -> list[str]:
+    """The ids of all pages, two at a time."""
+    found, cursor = [], None
+    while True:
+        params = query | {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+        page = caller.http.get(f"/{kind}", params=params).raise_for_status().json()
+        found += [item.get("id") or item["job_id"] for item in page["items"]]
+        if (cursor := page["next_cursor"]) is None:
+            return found
+
+
+def test_lists_filter_and_sort(caller: Caller) -> None:
+    data = caller.dataset()
+    models = [
+        caller.model(dataset_id=data if i < 3 else None, generator=g) for i, g in enumerate(["d3pm"] * 4 + ["tabsyn"])
+    ]
+    with caller.front.services.database.session_scope() as session:
+        for name, model in zip(("b", "A 100%", "c", "a_1", "B"), models, strict=True):
+            ModelRepository(session).get(caller.owner, model).name = name
+    assert listed(caller, "models") == models[::-1] and listed(caller, "models", sort="created_at") == models
+    by_name = listed(caller, "models", sort="name")
+    assert sorted(by_name) == sorted(models) and listed(caller, "models", sort="-name") == by_name[::-1]
+    assert set(listed(caller, "models", dataset_id=data)) == set(models[:3])
+    assert listed(caller, "models", generator="tabsyn") == [models[4]]
+    assert set(listed(caller, "models", name="B")) == {models[0], models[4]}  # in capitals or not
+    assert listed(caller, "models", name="%") == [models[1]] and listed(caller, "models", name="_") == [models[3]]
+    assert (
+        listed(caller, "models", id=models[2][:14]) == [models[2]] and listed(caller, "models", id="mdl_0g"[:5]) != []
+    )
+    job = caller.job("train", name="x")
+    assert listed(caller, "jobs", id=job[:12], state="queued", kind="train") == [job]
+    cohort = caller.cohort([[[0]]], model_id=models[0])
+    assert listed(caller, "cohorts", model_id=models[0]) == [cohort] and listed(caller, "cohorts", model_id="x") == []
+    cursor = caller.http.get("/models", params={"sort": "name", "limit": 1}).json()["next_cursor"]
+    assert_problem(caller.http.get("/models", params={"cursor": cursor}), 422, "invalid-request")  # of another order
+    assert_problem(caller.http.get("/models", params={"id": "%"}), 422, "invalid-request")
+
+
+def test_a_parameter_that_nobody_reads_is_refused(caller: Caller) -> None:
+    found = assert_problem(caller.http.get("/models?nmae=x&limit=2"), 422, "invalid-request")
+    assert str(found["detail"]).startswith("query.nmae: unknown parameter; known: cursor, dataset_id, generator, id, ")
+    assert_problem(caller.http.get("/healthz?x=1"), 422, "invalid-request")
+    assert_problem(caller.http.post("/train?dry=1", json={}), 422, "invalid-request")
+    model = caller.model()
+    assert_problem(caller.http.delete(f"/models/{model}?force=1"), 422, "invalid-request")
+    assert caller.http.get(f"/models/{model}").status_code == 200

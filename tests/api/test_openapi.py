@@ -22,7 +22,7 @@ OPERATIONS = {
     "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "cancel_job", "retry_job", "follow_job",
     "create_webhook", "list_webhooks", "get_webhook", "delete_webhook", "rotate_webhook", "enable_webhook",
-    "test_webhook", "import_model", "list_webhook_deliveries", "replay_webhook_delivery", "read_cohort_file",
+    "test_webhook", "import_model", "get_dataset_erasure", "list_dataset_dependants", "list_webhook_deliveries", "replay_webhook_delivery", "read_cohort_file",
     "list_cohorts", "get_cohort", "download_cohort", "delete_cohort",
     "release_cohort", "evaluate_cohort", "get_report", "get_report_page", "get_report_schema",
     "get_health", "get_readiness", "get_metrics",

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 
 from tests.browser.chromium import AXE
 
 TIMEOUT = 120  # seconds, of a busy machine
+expect.set_options(timeout=1000 * TIMEOUT)
 PHONE: dict[str, Any] = {"viewport": {"width": 400, "height": 800}, "color_scheme": "light"}
 DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"}
 SMALL: dict[str, Any] = {

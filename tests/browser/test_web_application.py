@@ -84,6 +84,13 @@ def test_codes_are_picked_by_name_and_estimates_follow(browser: Browser, library
     assert sum("ICD10CM:E84" in row for row in rows.all_inner_texts()) == 2
     assert person.barriers() == []
     page.get_by_role("button", name="Remove ICD10CM:E84").click()
+    for name, code in (("and at least one of", "ICD9DX:25001"), ("and at least one of (group 2)", "ICD10CM:E84")):
+        if "group 2" in name:
+            person.button("Another group of which one is enough").click()
+        page.get_by_role("combobox", name=name, exact=True).fill(code)
+        page.keyboard.press("Enter")
+    expect(page.locator("#estimate .big")).to_have_text("0 %")  # nobody has both
+    assert person.barriers() == []
     field.fill("ICD10CM:E99")
     page.keyboard.press("Enter")
     expect(page.locator("#estimate")).to_contain_text("unknown code 'ICD10CM:E99'")
@@ -111,6 +118,21 @@ def test_files_can_be_dropped(browser: Browser, library: Library) -> None:
     person.button("Cancel").click()
     expect(page.locator(".state")).to_contain_text("cancelled")
     assert person.wrong == [] and person.elsewhere == []
+    person.context.close()
+
+
+def test_a_bundle_goes_out_and_is_verified_when_it_comes_in(browser: Browser, library: Library) -> None:
+    """The library's models were never trained, which an import finds."""
+    person = Person(browser, library.caller.front.url, DESK)
+    person.log_in(library.caller.key)
+    page = person.goto(f"/app/models/{library.ids['model']}")
+    with page.expect_download() as download:
+        person.link("Export the bundle").click()
+    person.goto("/app/models")
+    page.locator("#file").set_input_files(download.value.path())
+    person.button("Import").click()
+    expect(page.locator("#said")).to_contain_text("unknown generator")
+    assert "422" in person.wrong.pop() and person.wrong == [] and person.elsewhere == []
     person.context.close()
 
 

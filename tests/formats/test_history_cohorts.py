@@ -92,7 +92,7 @@ def read_back(name: str, data: bytes, folder: Path) -> Result:
 
 
 def test_every_form_that_has_time_is_read_back() -> None:
-    assert {writer.name for writer in WRITERS if writer.has_time} == READ_BACK.keys() | {"arrow"}
+    assert {writer.name for writer in WRITERS if writer.has_time} == READ_BACK.keys() | {"arrow", "feather"}
 
 
 @pytest.mark.parametrize("name", READ_BACK)

@@ -252,7 +252,7 @@ def _fill(
         possible = x == HIDDEN
         if keeping is not None:
             possible &= ~keeping.forbidden[short]
-        p = torch.sigmoid(reading.denoiser.reading(x, reading.size[short]).logits(every)) * possible
+        p = torch.sigmoid(reading.anew(x, short).logits(every)) * possible
         more = _one(p, generator)
         reading.x[short] = torch.where(more, PRESENT, reading.x[short]).to(start.dtype)
         if keeping is not None:

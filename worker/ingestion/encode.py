@@ -19,12 +19,11 @@ from ehr.vocabulary import Vocabulary
 from model_store.datasets import positions, split_of
 from worker.ingestion.called import Called
 from worker.ingestion.cdm import CdmTally, Facts
+from worker.ingestion.common import Mask, common_codes, distinct
 from worker.ingestion.deciles import Labs
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, FAULTS, Growing, Ints, Numbering
 from worker.ingestion.people import People, common_bands, common_visits
-
-Mask = NDArray[np.bool_]
 
 
 class Encoder:
@@ -278,29 +277,7 @@ class Encoder:
         return Records(indptr_of(sizes), place[code], len(kept)), kept, counted
 
 
-def common_codes(counts: Ints, names: list[str], choices: Choices, of: str) -> tuple[Mask, list[str]]:
-    """Which codes enough records, or patients, have, and their names."""
-    stays: Mask = counts >= max(choices.min_records, 1)
-    kept = [names[i] for i in np.flatnonzero(stays)]
-    if not kept:
-        raise DataError(f"no code is in at least {choices.min_records} {of}")
-    if len(kept) > choices.max_codes:
-        most = f"{choices.max_codes:,}"
-        raise TooLargeError(f"{len(kept):,} codes are more than the {most} allowed; raise min_records")
-    return stays, kept
-
-
 def _is_number(value: pa.DoubleArray) -> Mask:
     """Which values are numbers that float32 can hold; nulls come as NaN, which is below nothing."""
     within: Mask = np.abs(value.to_numpy(zero_copy_only=False)) <= np.finfo(np.float32).max
     return within
-
-
-def distinct(row: Ints, code: Ints, n_codes: int) -> tuple[Ints, Ints]:
-    """(row, code) in order, each pair once."""
-    key = row.astype(np.int64)
-    key *= n_codes
-    key += code
-    key.sort()
-    key = key[np.concatenate([[True], key[1:] != key[:-1]])]
-    return np.divmod(key, n_codes)

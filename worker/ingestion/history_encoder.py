@@ -11,7 +11,8 @@ from ehr.histories import Histories
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from model_store.datasets import positions, split_of
-from worker.ingestion.encode import Encoder, Mask, common_codes, distinct
+from worker.ingestion.common import Mask, common_codes, distinct
+from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Counted, Encoded
 from worker.ingestion.numbering import EMPTY, Ints
 from worker.ingestion.people import common_visits

@@ -4,104 +4,31 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy.orm import Session
 
-from ehr.conditions import Condition, Target
 from ehr.errors import JobInterruptedError, LeaseLostError
 from ehr.formats.write.dates import HISTORY_ORIGIN
 from ehr.generators import CHUNK
-from ehr.history_conditions import HistoryCondition
 from model_store import layout
-from model_store.bundles import Bundle
-from model_store.cohorts import cohort_manifest, pack_history_part, pack_part, save_cohort_manifest
+from model_store.cohorts import cohort_manifest, save_cohort_manifest
 from model_store.files import CDM, MANIFEST
 from model_store.ids import JOB, new_id
 from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim, ReportRepository
-from model_store.tables import Cohort, Job, Model
+from model_store.tables import Cohort, Job
 from runtime.broker import BrokerError
-from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload, GeneratePayload
-from worker.engine.generators import Generator, SampleRequest
-from worker.engine.generators.protocol import EffectiveSize, SampleProgress
-from worker.engine.histories.protocol import HistoryGenerator, HistoryRequest
+from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload
 from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name, patiently
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.runtime import Runtime
 from worker.tasks.describe import describe
-from worker.tasks.loading import model_of, resolved
+from worker.tasks.sources import HistorySource, Source, source_of
 
 NOT_IN_ROWS = ("vocabulary", "names", "parts", "files", "lab_curves")  # of a manifest: what is large and in its file
 WAIT_SECONDS = 0.2  # between looks at parts that other workers are making
 LOOK_SECONDS = 1.0  # between looks at how far all workers are
 MOST_HELPERS = 16
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model and what to draw from it."""
-
-    row: Model
-    bundle: Bundle
-    generator: Generator
-    payload: GeneratePayload
-    condition: Condition | None
-    targets: tuple[Target, ...]
-
-    def draw(self, part: PartClaim, on_progress: SampleProgress) -> bytes:
-        """A part as it is stored. A part is whole chunks, and a chunk is the same whoever draws it."""
-        size = EffectiveSize()
-        request = replace(self._request(part.n_records, part.first_record // CHUNK), effective_size=size)
-        records = self.generator.sample(request, on_progress)
-        return pack_part(part.first_record, records, self.bundle.vocabulary, size.of(len(records)))
-
-    def resolved(self) -> dict[str, Any]:
-        """What the generator made of what was left to it."""
-        request = self._request(self.payload.n)
-        method = self.generator.method_of(request) if request.asks_for_something else None
-        return {"method": method, "steps": self.generator.steps_of(request)}
-
-    def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
-        return SampleRequest(
-            n=n,
-            seed=self.payload.seed,
-            condition=self.condition,
-            targets=self.targets,
-            method=self.payload.method,
-            strength=self.payload.strength,
-            steps=self.payload.steps,
-            first_chunk=first_chunk,
-        )
-
-
-@dataclass(frozen=True)
-class HistorySource:
-    """A model of histories and what to draw from it."""
-
-    row: Model
-    bundle: Bundle
-    generator: HistoryGenerator
-    payload: GeneratePayload
-    condition: HistoryCondition | None
-
-    def draw(self, part: PartClaim, on_progress: SampleProgress) -> bytes:
-        """The same, for patients over time."""
-        size = EffectiveSize()
-        request = HistoryRequest(
-            n=part.n_records,
-            seed=self.payload.seed,
-            condition=self.condition,
-            steps=self.payload.steps,
-            first_chunk=part.first_record // CHUNK,
-            effective_size=size,
-        )
-        histories = self.generator.sample(request, on_progress)
-        return pack_history_part(part.first_record, histories, self.bundle.vocabulary, size.of(len(histories)))
-
-    def resolved(self) -> dict[str, Any]:
-        return {"method": None if self.condition is None else "exact", "steps": self.payload.steps}
 
 
 class Tally:
@@ -127,7 +54,7 @@ class Tally:
 def generate(run: JobRun) -> Outcome:
     """Load, draw all parts, store the manifest."""
     run.progress.step("load", maximum=1)
-    source = _source(run.runtime, run.claim.owner, run.claim.payload)
+    source = source_of(run.runtime, run.claim.owner, run.claim.payload)
     job_id, n = run.claim.job_id, source.payload.n
     done = _prepare_parts(run, n)
     run.progress.step("generate", n, done, "records")
@@ -167,21 +94,11 @@ def take_parts_of(runtime: Runtime, job_id: str, task_of: Callable[[str], Task])
         part = _claim_part(runtime, job_id, new_worker_name())
         if part is None:
             return
-        source = source or _source(runtime, job.owner, job.payload)
+        source = source or source_of(runtime, job.owner, job.payload)
         try:
             _make_part(runtime, source, part)
         except JobInterruptedError:
             return
-
-
-def _source(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source | HistorySource:
-    checked = GeneratePayload.model_validate(payload)
-    row, bundle, generator = model_of(runtime, owner, checked.model_id)
-    if isinstance(generator, HistoryGenerator):
-        condition = None if checked.history is None else checked.history.resolve(bundle.vocabulary)
-        asks = condition is not None and not condition.is_empty
-        return HistorySource(row, bundle, generator, checked, condition if asks else None)
-    return Source(row, bundle, generator, checked, *resolved(checked, bundle.vocabulary))
 
 
 def _prepare_parts(run: JobRun, n: int) -> int:

@@ -1,7 +1,7 @@
 /* The cohort builder: codes picked by what they are called, an estimate while one types, a preview, and the request. */
 const builder = document.getElementById("builder");
 if (builder) {
-  const asked = { all_of: [], any_of: [], none_of: [], targets: [] };
+  const asked = { all_of: [], any_of: [], none_of: [], targets: [] }; // and any_of-2, any_of-3 ... for more groups
   const estimate = document.getElementById("estimate");
   const preview = document.getElementById("preview");
 
@@ -9,7 +9,9 @@ if (builder) {
     model_id: builder.elements.model_id.value,
     conditions: {
       all_of: asked.all_of.map((each) => each.code),
-      any_of: asked.any_of.length ? [asked.any_of.map((each) => each.code)] : [],
+      any_of: Object.keys(asked)
+        .filter((kind) => kind.startsWith("any_of") && asked[kind].length)
+        .map((kind) => asked[kind].map((each) => each.code)),
       none_of: asked.none_of.map((each) => each.code),
     },
     targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
@@ -51,7 +53,7 @@ if (builder) {
     section.querySelector(".chips").replaceChildren(...chips);
   };
 
-  for (const section of builder.querySelectorAll("[data-picker]")) {
+  const equip = (section) => {
     const field = section.querySelector("[role=combobox]");
     const list = section.querySelector("[role=listbox]");
     const kind = section.dataset.picker;
@@ -102,7 +104,29 @@ if (builder) {
       } else return;
       event.preventDefault();
     });
-  }
+  };
+  builder.querySelectorAll("[data-picker]").forEach(equip);
+
+  const another = document.getElementById("another-group");
+  another.addEventListener("click", () => {
+    const groups = builder.querySelectorAll("[data-picker^=any_of]");
+    const kind = `any_of-${groups.length + 1}`;
+    const section = groups[0].cloneNode(true);
+    section.dataset.picker = kind;
+    for (const each of [section, ...section.querySelectorAll("*")]) {
+      for (const name of ["id", "aria-controls", "aria-labelledby", "aria-describedby"]) {
+        if (each.hasAttribute(name)) each.setAttribute(name, each.getAttribute(name).replace("any_of", kind));
+      }
+    }
+    section.querySelector("h2").textContent = `and at least one of (group ${groups.length + 1})`;
+    section.querySelector(".chips").replaceChildren();
+    section.querySelector("[role=listbox]").replaceChildren();
+    section.querySelector("[role=combobox]").value = "";
+    asked[kind] = [];
+    groups[groups.length - 1].after(section);
+    equip(section);
+    section.querySelector("[role=combobox]").focus();
+  });
 
   builder.elements.model_id.addEventListener("change", () => location.assign(`/app/cohorts/new?model=${builder.elements.model_id.value}`));
   builder.elements.n.addEventListener("input", soon);

@@ -43,7 +43,7 @@ if (uploading) {
     });
     request.addEventListener("load", () => {
       const told = JSON.parse(request.responseText || "{}");
-      if (request.status === 202) location.assign(`/app/jobs/${told.id}`);
+      if (request.status < 300) location.assign(uploading.dataset.go + told.id);
       else failed(told.detail || "The upload was refused.");
     });
     request.addEventListener("error", () => failed("The connection broke: nothing was kept of the upload."));

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ehr_d3pm.cli import choices, codes, cohorts, datasets, exposure, jobs, models, reports, webhooks
+from ehr_d3pm.cli import choices, codes, cohorts, datasets, exposure, jobs, models, probes, reports, webhooks
 from ehr_d3pm.cli.output import errors_as_exit_codes, say
 from ehr_d3pm.cli.service_commands import WithServiceCommands
 
@@ -50,6 +50,7 @@ for command in (
     codes.codes,
     models.train,
     cohorts.estimate,
+    probes.probe,
     cohorts.generate,
     cohorts.download,
     cohorts.release,

@@ -13,6 +13,7 @@ from ehr_d3pm.cli.jobs import finish
 from ehr_d3pm.cli.output import (
     AsJson,
     Exit,
+    Limit,
     Wait,
     client_of,
     errors_as_exit_codes,
@@ -58,6 +59,32 @@ cli = collection(
         "condition": _condition,
     },
 )
+
+
+@cli.command()
+@errors_as_exit_codes()
+def withheld(context: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List those of the newest cohorts that may not leave, and why."""
+    with client_of(context) as client:
+        found = client.withheld(limit)
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        say(f"{short(each['cohort_id'])}  {each['why']}")
+
+
+@cli.command()
+@errors_as_exit_codes()
+def releases(context: typer.Context, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List cohorts that were released, and the reasons. Needs the scope data."""
+    with client_of(context) as client:
+        found = client.releases(limit)
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        say(f"{each['released_at'][:16].replace('T', ' ')}  {short(each['cohort_id'])}  {each['reason']}")
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from ehr_d3pm.cli.output import Exit, fail
 REPEATABLE = "repeatable; * is a wildcard"
 ANY_OF = "every record has one of those given; with commas (A,B) each is a group of its own; * is a wildcard"
 TARGET = "'ICD10CM:E11*=0.3': 30% of the records have it and the rest do not; repeatable"
+HISTORY = 'of models of histories, as docs/api.md has it: \'{"before": [{"first": "E11*", "then": "N18*"}]}\''
 Words = list[str] | None
 
 
@@ -28,12 +30,14 @@ class Asked:
     method: Annotated[str | None, typer.Option(help="how conditions are met: auto, exact, langevin, rejection")] = None
     strength: Annotated[float | None, typer.Option(help="how strongly langevin guides")] = None
     steps: Annotated[int | None, typer.Option(help="network calls per record")] = None
+    history: Annotated[str | None, typer.Option(metavar="JSON", help=HISTORY)] = None
+    origin: Annotated[str | None, typer.Option(metavar="DATE", help="of histories: the day of all first visits")] = None
     seed: int = 0
 
     def options(self) -> dict[str, Any]:
         """As `Client.generate` takes them."""
         parsed = {"any_of": parsed_groups(self.any_of or []), "targets": parsed_targets(self.targets or [])}
-        return vars(self) | parsed
+        return vars(self) | parsed | {"history": parsed_history(self.history)}
 
 
 def takes_conditions(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,6 +63,19 @@ def takes_conditions(command: Callable[..., None]) -> Callable[..., None]:
 def parsed_groups(words: list[str]) -> list[Any]:
     """Codes are one group; if any word has commas, every word is a group."""
     return [word.split(",") for word in words] if any("," in word for word in words) else words
+
+
+def parsed_history(text: str | None) -> dict[str, Any] | None:
+    """What patients over time must be, as an object."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        fail("--history: write a JSON object, for example " + HISTORY.partition(": ")[2], Exit.USAGE)
+    return dict(found)
 
 
 def parsed_targets(words: list[str]) -> list[dict[str, Any]]:

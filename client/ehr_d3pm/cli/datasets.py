@@ -82,6 +82,16 @@ def erase(
         say(f"remains: {each['what']} ({each['why']})")
 
 
+@cli.command()
+@errors_as_exit_codes()
+def erasure(
+    context: typer.Context, dataset: Annotated[str, typer.Argument(help="whole id of an erased dataset")]
+) -> None:
+    """Show the report of an erasure, and whether all files are gone by now."""
+    with client_of(context) as client:
+        print_json(client.erasure(dataset))
+
+
 def upload(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],

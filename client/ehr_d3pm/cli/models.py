@@ -8,7 +8,7 @@ import typer
 
 from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.datasets import DatasetId
-from ehr_d3pm.cli.ids import short
+from ehr_d3pm.cli.ids import id_argument, short
 from ehr_d3pm.cli.jobs import finish
 from ehr_d3pm.cli.output import AsJson, Exit, Wait, client_of, errors_as_exit_codes, fail, print_json, say
 from ehr_d3pm.client import Client
@@ -28,6 +28,25 @@ cli = collection(
         "codes": lambda model: model["n_codes"],
     },
 )
+
+
+@cli.command()
+@errors_as_exit_codes()
+def edit(
+    context: typer.Context,
+    model: Annotated[str, id_argument("id of a model, or its beginning")],
+    name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="instead of those it has; repeatable")] = None,
+    notes: Annotated[str | None, typer.Option(help="what there is to say about it")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rename a model, tag it, or note something about it."""
+    with client_of(context) as client:
+        changed = client.change_model(model, name=name, tags=tag or None, notes=notes)
+    if as_json:
+        print_json(changed)
+    else:
+        say(f"{changed['id']} {changed['name']}")
 
 
 @cli.command("import")

@@ -91,6 +91,10 @@ class Reading:
         drawn = torch.where(present, PRESENT, ABSENT).to(known.dtype)
         self.x[:, codes] = torch.where(known == HIDDEN, drawn, known)
 
+    def anew(self, x: Tensor, rows: Tensor) -> "Reading":
+        """The records at `rows` once more, with other codes revealed."""
+        return self.denoiser.reading(x, None if self.size is None else self.size[rows])
+
     def left(self) -> Tensor | None:
         """How many codes are still to come in each record, (B,); None when the network does not know."""
         return None if self.size is None else (self.size - (self.x == PRESENT).sum(1)).clamp(min=0)

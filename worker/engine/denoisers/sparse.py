@@ -217,6 +217,10 @@ class SparseReading(Reading):
         rows = torch.arange(len(like), device=like.device)
         return torch.empty_like(keys).scatter_(0, like, rows), like
 
+    def anew(self, x: Tensor, rows: Tensor) -> Reading:
+        size = None if self.size is None else self.size[rows]
+        return SparseReading(self.network, x, size, None if self.beside is None else self.beside.take(rows))
+
     def left(self) -> Tensor | None:
         if self.size is None or self.network.remaining is None:
             return None

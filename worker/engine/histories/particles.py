@@ -23,7 +23,7 @@ from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 from worker.engine.smc import POPULATION, resampled, systematic
 
 TAKEN = POPULATION // 2  # of each population
-PILOTS = 512  # patients
+PILOTS = 256  # patients
 
 
 class Particles:
