@@ -17,12 +17,11 @@ from app.readers import code_answer, dataset_answer
 from app.schemas.answers import (
     CodeAnswer,
     DatasetAnswer,
-    DependantsAnswer,
-    ErasureAnswer,
     JobAnswer,
     LabAnswer,
     PageAnswer,
 )
+from app.schemas.erasures import DependantsAnswer, ErasureAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import (
