@@ -56,6 +56,7 @@ PROBLEMS: tuple[Row, ...] = (
     Row(errors.QuotaError, 429, "quota", "The owner has as much at a time as they may have"),
     Row(errors.TooManyFailuresError, 429, "too-many-failures", "Too many requests without a valid key"),
     Row(errors.TimeLimitError, 500, "time-limit", "The job has run for as long as one may"),
+    Row(errors.OutOfMemoryError, 500, "out-of-memory", "There is not enough memory"),
     Row(errors.StoreError, 503, "store-unavailable", "The store cannot be used"),
     Row(errors.StoreFullError, 507, "store-full", "There is no room left"),
     Row(errors.CorruptError, 500, "corrupt", "Stored data was damaged"),

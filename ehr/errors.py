@@ -94,6 +94,10 @@ class TrainingStopped(EhrError, reason="stopped"):
     """The caller asked training to stop; the last checkpoint holds everything done so far."""
 
 
+class OutOfMemoryError(EhrError, MemoryError, reason="out-of-memory"):
+    """There is not enough memory for a job."""
+
+
 class StoreError(EhrError, reason="store-failed"):
     """The blob store cannot be read or written."""
 

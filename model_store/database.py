@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, NullPool, Pool, QueuePool, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from model_store.timeouts import Timeouts
 
 SQLITE_BUSY_SECONDS = 30
+READ_ONLY = "25006"  # Postgres' word for: cannot execute this in a read-only transaction
 
 
 def open_engine(url: str, *, pooled: bool = True, timeouts: Timeouts | None = None) -> Engine:
@@ -32,7 +34,18 @@ def open_engine(url: str, *, pooled: bool = True, timeouts: Timeouts | None = No
     arguments = (timeouts or Timeouts()).connect_args()
     both = " ".join([arguments.get("options", ""), str(asked.get("options", ""))]).strip()
     arguments = {name: value for name, value in arguments.items() if name not in asked}
-    return create_engine(url, connect_args=arguments | ({"options": both} if both else {}), **options)
+    engine = create_engine(url, connect_args=arguments | ({"options": both} if both else {}), **options)
+    event.listen(engine, "handle_error", _read_only_is_away)
+    return engine
+
+
+def _read_only_is_away(context: ExceptionContext) -> Exception | None:
+    """A server that takes no writes was the primary before a failover, or is not it yet: as good as away. Connections
+    to it are given up, so that the next ones find the new primary."""
+    if getattr(context.original_exception, "sqlstate", None) != READ_ONLY:
+        return None
+    context.is_disconnect = True
+    return OperationalError(context.statement, context.parameters, context.original_exception)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from app.commands.database import DataDir
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import AsJson, errors_as_exit_codes, print_json, say
 from runtime.command_options import settings_with
@@ -16,6 +17,7 @@ def scrub(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only look; without it leftovers are removed")] = False,
     older_than: Annotated[float, typer.Option(min=0, help="hours; younger blobs may still be in the making")] = HOURS,
     verify: Annotated[bool, typer.Option("--verify", help="read every blob and compare its hash")] = False,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Find blobs that nothing leads to, and rows whose blobs are missing or changed; exit code 1 if there are those.
@@ -29,7 +31,7 @@ def scrub(
     from model_store.database import Database
     from model_store.scrub import scrub as compare
 
-    settings = settings_with()
+    settings = settings_with(data_dir=data_dir)
     database = Database(settings.resolved_database_url, timeouts=settings.database_timeouts)
     try:
         migrate.check(database.engine)

@@ -138,7 +138,7 @@ def test_another_owners_ids_are_not_found_on_any_route(front: Front, caller: Cal
     """Walks the OpenAPI document, so a new route cannot be forgotten."""
     cohort = caller.cohort([[[0]]])
     caller.report({}, cohort)
-    ids = {"dataset_id": caller.dataset(), "model_id": caller.model(), "job_id": cohort}
+    ids = {"dataset_id": caller.dataset(), "model_id": caller.model(), "job_id": cohort} | caller.webhook()
     seen = 0
     for path, operations in front.app.openapi()["paths"].items():
         for method in operations:
@@ -165,7 +165,8 @@ def _filled(value: object, ids: dict[str, str]) -> object:
 
 
 def _absent(name: str) -> str:
-    return {"dataset_id": "ds_", "model_id": "mdl_", "job_id": "job_"}[name] + "f" * 32
+    kinds = {"dataset_id": "ds_", "model_id": "mdl_", "job_id": "job_", "webhook_id": "wh_", "delivery_id": "msg_"}
+    return kinds[name] + "f" * 32
 
 
 TRICKS = [

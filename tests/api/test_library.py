@@ -148,12 +148,12 @@ def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller
         caller.http.get(f"/cohorts/{cohort}/records", params={"format": "ndjson"})
 
 
-def listed(caller: Caller, things: str, **query: Any) -> list[str]:
+def listed(caller: Caller, of: str, **query: Any) -> list[str]:
     """The ids of all pages, two at a time."""
     found, cursor = [], None
     while True:
         params = query | {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
-        page = caller.http.get(f"/{things}", params=params).raise_for_status().json()
+        page = caller.http.get(f"/{of}", params=params).raise_for_status().json()
         found += [item.get("id") or item["job_id"] for item in page["items"]]
         if (cursor := page["next_cursor"]) is None:
             return found

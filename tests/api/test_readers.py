@@ -66,7 +66,7 @@ def secrets_of(caller: Caller) -> dict[str, str]:
     with caller.front.services.database.session_scope() as session:
         JobRepository(session).record_state(cohort, "succeeded")
     jobs = {"cohort": cohort, "ingest": ingest, "train": train, "evaluate": evaluate}
-    return jobs | {"dataset_id": dataset, "model_id": model}
+    return jobs | {"dataset_id": dataset, "model_id": model} | caller.webhook()
 
 
 def unpacked(answer: httpx.Response) -> str:

@@ -194,6 +194,18 @@ def test_training_resumes_bit_for_bit() -> None:
     assert all(torch.equal(value, whole.state().tensors[name]) for name, value in resumed.state().tensors.items())
 
 
+def test_before_training_patients_end_as_often_as_counted() -> None:
+    histories = toy(2000)
+    untrained, _ = VisitsGenerator.prepare(HistoryFit(histories, None, SMALL, static_groups=STATIC_GROUPS))
+    drawn = untrained.sample(HistoryRequest(2000, seed=1))
+    shares = [np.bincount(each.visit_counts(), minlength=7) / len(each) for each in (drawn, histories)]
+    assert np.abs(shares[0] - shares[1]).max() < 0.04
+    some = toy(300)
+    later = np.delete(np.arange(len(some.visits)), some.offsets[:-1])
+    had = some.visits.to_dense()[later - 1][:, A] > 0
+    assert untrained.next_visits(some)[later][had, A].mean() > 0.95  # and what lasts, lasts
+
+
 def test_long_histories_are_cut_and_do_not_end_there() -> None:
     fit = HistoryFit(toy(300), None, SMALL | {"most_visits": 2, "training": {"epochs": 1}}, static_groups=STATIC_GROUPS)
     short = VisitsGenerator.fit(fit)

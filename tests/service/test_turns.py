@@ -3,11 +3,12 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, select, update
 
-from ehr.errors import QuotaError
+from ehr.errors import LeaseLostError, QuotaError
 from model_store import migrate
 from model_store.clock import now
 from model_store.database import Database
@@ -235,6 +236,34 @@ def test_how_long_a_job_has_run_counts_all_its_attempts(database: Database) -> N
         session.execute(update(Job).values(started_at=now() - 7))
         assert LeaseRepository(session).heartbeat(again, 60).ran_seconds == pytest.approx(57, abs=5)
         assert session.scalars(select(Owner.used)).one() == pytest.approx(50, abs=5)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_the_clock_of_the_database_jumps_by_an_hour(database: Database, hours: int) -> None:
+    """What is stored is an hour off then. Forth: whoever is first has the job, the worker or the sweeper, never both.
+    Back: the worker's next beat puts it right."""
+    job_id = submitted(database, "ada")
+    claim = claimed(database)
+    assert claim is not None
+    with database.session_scope() as session:
+        session.execute(update(Job).values(lease_until=Job.lease_until + hours * 3600))
+        LeaseRepository(session).heartbeat(claim, 60)
+        assert LeaseRepository(session).expire(ROUTES) == []
+        left = session.scalars(select(Job.lease_until - now()).where(Job.id == job_id)).one()
+        assert left == pytest.approx(60, abs=5)
+        session.execute(update(Job).values(lease_until=Job.lease_until + hours * 3600))
+        expired = LeaseRepository(session).expire(ROUTES)
+    assert [each.state for each in expired] == (["queued"] if hours < 0 else [])
+    if hours < 0:  # what was stored lies an hour in the past: the clock went forth
+        with database.session_scope() as session, pytest.raises(LeaseLostError):
+            LeaseRepository(session).heartbeat(claim, 60)
+
+
+def test_no_lease_is_reckoned_by_a_clock_that_can_be_set() -> None:
+    """Hosts' clocks differ and jump: leases are the database's, waits are monotonic."""
+    for name in ("worker/heartbeat", "worker/execution", "model_store/repositories/leases", "runtime/sweeper"):
+        source = (Path(__file__).parents[2] / f"{name}.py").read_text()
+        assert "time.time(" not in source and "datetime" not in source, name
 
 
 def test_a_huge_cohort_makes_way_between_its_parts(sqlite_stand: Stand) -> None:

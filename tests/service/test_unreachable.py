@@ -3,17 +3,21 @@
 import json
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
+from model_store import migrate
 from model_store.database import Database
+from model_store.repositories import OwnerRepository
 from model_store.timeouts import UNHURRIED, Timeouts
 from tests.service.servers import Postgres, wait_until
 from tests.service.stand import Stand, long_csv
 from worker.contract import ROUTES
+from worker.heartbeat import DATABASE_AWAY
 
 SOCKET = ".s.PGSQL.5432"
 
@@ -89,6 +93,45 @@ def test_statements_and_silence_have_limits(postgres: Postgres) -> None:
         assert session.scalar(text("SHOW search_path")) == "pg_catalog"
     database.close()
     assert Timeouts(silence=30).connect_args()["tcp_user_timeout"] == 30_000
+
+
+def test_a_database_that_takes_no_writes_is_away_until_it_does(postgres: Postgres) -> None:
+    """As after a failover: reads go on, writes wait as if nobody answered, and need no new start afterwards."""
+    url = postgres.new_database("failover")
+    migrate.upgrade(url)
+    database, operator = Database(url), Database(url, pooled=False)
+
+    def switch(value: str) -> None:
+        with operator.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"ALTER DATABASE failover SET default_transaction_read_only = {value}"))
+
+    def submit() -> None:
+        with database.session_scope() as session:
+            OwnerRepository(session).locked("ada")
+
+    submit()  # a connection of before is in the pool
+    switch("on")
+    database.engine.dispose()  # the failover ends all connections
+    with pytest.raises(DATABASE_AWAY):
+        submit()
+    with database.read_scope() as session:
+        assert session.scalar(text("SELECT 1")) == 1
+    with operator.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SET default_transaction_read_only = off"))
+        connection.execute(text("ALTER DATABASE failover RESET default_transaction_read_only"))
+    _until_written(submit, tries=3)
+    for each in (database, operator):
+        each.close()
+
+
+def _until_written(write: Callable[[], None], tries: int) -> None:
+    for left in reversed(range(tries)):
+        try:
+            write()
+            return
+        except DATABASE_AWAY:
+            if left == 0:
+                raise
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -82,6 +82,8 @@ class VisitsGenerator(HistoryGenerator):
         generator = cls(config, tokens, prevalence, torch.from_numpy(sizes / sizes.sum()), most, request.seed)
         prior = prior_logits(generator.noise, prevalence)[: tokens.n_codes]
         generator.denoiser.start_copying(*_recurrences(train.histories), prior)
+        visits = torch.from_numpy(train.histories.visit_counts())
+        generator.denoiser.start_ending(visits, torch.from_numpy(train.cut), tokens.last)
         generator.to(resolve_device(request.device))
         learner = HistoryLearner(
             generator.denoiser, generator.noise, tokens, config.training, generator.device, holdout
