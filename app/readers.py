@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.access import DATA, Identity
-from app.schemas.answers import CodeAnswer, CohortAnswer, DatasetAnswer, JobAnswer, ModelAnswer
+from app.schemas.answers import CohortAnswer, DatasetAnswer, JobAnswer, ModelAnswer
+from app.schemas.codes import CodeAnswer
 from ehr.formats import WRITERS
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Cohort, Dataset, Job, JobEvent, Model

@@ -173,9 +173,8 @@ class HistoryCondition:
         met = np.ones(len(histories), dtype=bool)
         if prompt is None:
             return met
-        static = prompt.static.take(np.zeros(len(histories), np.int64))
-        if len(prompt.static.indices):
-            met &= _same(static, histories.static)
+        for code in prompt.static.indices.tolist():
+            met &= histories.static.having_any([code])
         met &= histories.visit_counts() > len(prompt.visits)
         for number in range(len(prompt.visits)):
             rows = np.flatnonzero(met)

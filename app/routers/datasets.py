@@ -15,14 +15,12 @@ from app.code_search import CodeSearchText, found_codes
 from app.library import Cursor, Limit, MaybeNamed, delete_row, listed
 from app.readers import code_answer, dataset_answer
 from app.schemas.answers import (
-    CodeAnswer,
     DatasetAnswer,
-    DependantsAnswer,
-    ErasureAnswer,
     JobAnswer,
-    LabAnswer,
     PageAnswer,
 )
+from app.schemas.codes import CodeAnswer, LabAnswer
+from app.schemas.erasures import DependantsAnswer, ErasureAnswer
 from app.schemas.requests import DatasetForm
 from app.services import Services
 from app.submissions import (

@@ -15,7 +15,8 @@ from app.code_search import CodeSearchText, found_codes
 from app.imports import IMPORT_BODY, import_bundle
 from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
 from app.readers import model_answer
-from app.schemas.answers import ModelAnswer, ModelCodeAnswer, PageAnswer
+from app.schemas.answers import ModelAnswer, PageAnswer
+from app.schemas.codes import ModelCodeAnswer
 from app.schemas.requests import GeneratorName, ModelChanges
 from app.submissions import audit
 from app.uploads import receive

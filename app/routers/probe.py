@@ -9,7 +9,7 @@ from app.exposure import caps_of, exposed_by
 from app.gate import unknown
 from app.histories import draws_histories, feasibility_for
 from app.readings import readings_of
-from app.schemas.answers import ModelCodeAnswer, ProbeAnswer
+from app.schemas.codes import ModelCodeAnswer, ProbeAnswer
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.submissions import audit
 from ehr.errors import ConflictError, RequestError

@@ -233,62 +233,6 @@ class DatasetAnswer(Answer):
     created_at: Moment
 
 
-class DependantsAnswer(Answer):
-    """What was made from a dataset, by id."""
-
-    models: list[str]
-    cohorts: list[str]
-    reports: list[str]
-    unfinished_jobs: list[str] = Field(description="that work on the dataset or on something made from it")
-
-
-class Remainder(BaseModel):
-    """Something that an erasure leaves, and why."""
-
-    what: str
-    why: str
-    rows: int | None = None
-
-
-class ErasureAnswer(Answer):
-    """What was removed with a dataset and everything made from it."""
-
-    dataset_id: str
-    erased_at: Moment
-    removed: dict[str, list[str]] = Field(description="ids, by kind")
-    cancelled_jobs: list[str]
-    remains: list[Remainder]
-    folders_left: int = Field(description="folders whose files are still to be removed; 0: all are gone")
-
-
-class LabAnswer(Answer):
-    """A lab whose values are deciles: a value below the first cut point is `#D1`, one from the ninth on is `#D10`."""
-
-    code: str
-    cut_points: list[float]
-    unit: str | None = Field(None, description="the unit in which most patients have it, where the upload names one")
-
-
-class ModelCodeAnswer(Answer):
-    code: str
-    description: str | None = Field(None, description="what it means; null where that is not known")
-
-
-class ProbeAnswer(Answer):
-    """A few of the records that the model drew once."""
-
-    records: list[list[str]] = Field(description="the codes of each; fewer than asked for where no more satisfy it")
-    codes: list[ModelCodeAnswer] = Field(description="what the codes of these records mean")
-    support: SupportAnswer
-    warnings: list[str]
-
-
-class CodeAnswer(ModelCodeAnswer):
-    records: int | None = Field(
-        description="records that have it; null where the count may not be shown, and without the scope `data`"
-    )
-
-
 class ModelAnswer(Answer):
     """A trained generator."""
 

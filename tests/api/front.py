@@ -26,10 +26,12 @@ from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.repositories import (
     CohortRepository,
     DatasetRepository,
+    DeliveryRepository,
     JobRepository,
     KeyRepository,
     ModelRepository,
     ReportRepository,
+    WebhookRepository,
 )
 from model_store.repositories.access import SCOPES
 from model_store.tables import Cohort, Dataset, Job, Model, ReportRow
@@ -103,6 +105,13 @@ class Caller:
         """A queued job that nobody takes: its message goes to no broker."""
         with self.front.services.database.session_scope() as session:
             return JobRepository(session).submit(self.owner, kind, *ROUTES[kind], payload, 3).id
+
+    def webhook(self) -> dict[str, str]:
+        """The ids of a webhook and of a message to it, as paths call them."""
+        with self.front.services.database.session_scope() as session:
+            webhook = WebhookRepository(session).create(self.owner, None, "", "https://example.org", ["train"])
+            message = DeliveryRepository(session).add(webhook.id, self.owner, "test", {})
+            return {"webhook_id": webhook.id, "delivery_id": message.id}
 
     def dataset(
         self,

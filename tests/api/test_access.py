@@ -138,7 +138,7 @@ def test_another_owners_ids_are_not_found_on_any_route(front: Front, caller: Cal
     """Walks the OpenAPI document, so a new route cannot be forgotten."""
     cohort = caller.cohort([[[0]]])
     caller.report({}, cohort)
-    ids = {"dataset_id": caller.dataset(), "model_id": caller.model(), "job_id": cohort}
+    ids = {"dataset_id": caller.dataset(), "model_id": caller.model(), "job_id": cohort} | caller.webhook()
     seen = 0
     for path, operations in front.app.openapi()["paths"].items():
         for method in operations:
@@ -146,12 +146,12 @@ def test_another_owners_ids_are_not_found_on_any_route(front: Front, caller: Cal
             body = BODIES.get(path.strip("/"))
             if not named and body is None:
                 continue
-            url = path.format(**ids, number=0)
+            url = path.format(**ids, number=0, format="long.csv")
             options = {} if body is None else {"json": {k: _filled(v, ids) for k, v in body.items()}}
             answer = stranger.http.request(method.upper(), url, **options)
             assert answer.status_code == 404, (method, path, answer.status_code)
             missing = stranger.http.request(
-                method.upper(), path.format(**{n: _absent(n) for n in ids}, number=0), **options
+                method.upper(), path.format(**{n: _absent(n) for n in ids}, number=0, format="long.csv"), **options
             )
             assert missing.status_code == 404
             seen += 1
@@ -165,7 +165,8 @@ def _filled(value: object, ids: dict[str, str]) -> object:
 
 
 def _absent(name: str) -> str:
-    return {"dataset_id": "ds_", "model_id": "mdl_", "job_id": "job_"}[name] + "f" * 32
+    kinds = {"dataset_id": "ds_", "model_id": "mdl_", "job_id": "job_", "webhook_id": "wh_", "delivery_id": "msg_"}
+    return kinds[name] + "f" * 32
 
 
 TRICKS = [

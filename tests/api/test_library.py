@@ -148,12 +148,12 @@ def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller
         caller.http.get(f"/cohorts/{cohort}/records", params={"format": "ndjson"})
 
 
-def listed(caller: Caller, kind: str, **query: Any) -> list[str]:
+def listed(caller: Caller, of: str, **query: Any) -> list[str]:
     """The ids of all pages, two at a time."""
     found, cursor = [], None
     while True:
         params = query | {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
-        page = caller.http.get(f"/{kind}", params=params).raise_for_status().json()
+        page = caller.http.get(f"/{of}", params=params).raise_for_status().json()
         found += [item.get("id") or item["job_id"] for item in page["items"]]
         if (cursor := page["next_cursor"]) is None:
             return found
@@ -174,9 +174,7 @@ def test_lists_filter_and_sort(caller: Caller) -> None:
     assert listed(caller, "models", generator="tabsyn") == [models[4]]
     assert set(listed(caller, "models", name="B")) == {models[0], models[4]}  # in capitals or not
     assert listed(caller, "models", name="%") == [models[1]] and listed(caller, "models", name="_") == [models[3]]
-    assert (
-        listed(caller, "models", id=models[2][:14]) == [models[2]] and listed(caller, "models", id="mdl_0g"[:5]) != []
-    )
+    assert listed(caller, "models", id=models[2][:14]) == [models[2]]
     job = caller.job("train", name="x")
     assert listed(caller, "jobs", id=job[:12], state="queued", kind="train") == [job]
     cohort = caller.cohort([[[0]]], model_id=models[0])

@@ -66,7 +66,7 @@ def secrets_of(caller: Caller) -> dict[str, str]:
     with caller.front.services.database.session_scope() as session:
         JobRepository(session).record_state(cohort, "succeeded")
     jobs = {"cohort": cohort, "ingest": ingest, "train": train, "evaluate": evaluate}
-    return jobs | {"dataset_id": dataset, "model_id": model}
+    return jobs | {"dataset_id": dataset, "model_id": model} | caller.webhook()
 
 
 def unpacked(answer: httpx.Response) -> str:
@@ -86,7 +86,7 @@ def test_no_route_tells_an_analyst_what_was_computed_from_real_records(
     for path in (path for path, methods in front.app.openapi()["paths"].items() if "get" in methods):
         jobs = [ids[kind] for kind in ("cohort", "ingest", "train", "evaluate")] if "{job_id}" in path else [""]
         for job in jobs:
-            url = path.format(**ids, job_id=job, number=0)
+            url = path.format(**ids, job_id=job, number=0, format="long.csv")
             query = {"format": "omop.zip"} if path.endswith("/records") else {}
             seen = analyst.http.get(url, params=query)
             assert seen.status_code != 500
@@ -248,7 +248,7 @@ def test_the_model_decides_on_cohorts_of_whoever_may_not_have_them_evaluated(cal
 
 
 def test_an_analysts_request_causes_no_work_on_real_records(caller: Caller, analyst: Caller) -> None:
-    request = {"model_id": caller.model(), "n": 5}
+    request = {"model_id": caller.model(dataset_id=caller.dataset()), "n": 5}
     for who, is_measured in ((analyst, False), (caller, True)):
         job = who.http.post("/generate", json=request).json()
         with who.front.services.database.read_scope() as session:

@@ -208,7 +208,7 @@ def test_evaluating_a_cohort_on_demand(front: Front, caller: Caller, stranger: C
     wrong = caller.http.post("/reports", json=request | {"labels": ["ICD10CM:E12"]})
     assert_problem(wrong, 422, "unknown-code")
     assert_problem(caller.http.post("/reports", json=request | {"dataset_id": "ds_" + "0" * 32}), 404, "not-found")
-    assert_problem(caller.http.post("/reports", json={"cohort_id": cohort}), 404, "not-found")  # its data is gone
+    assert_problem(caller.http.post("/reports", json={"cohort_id": cohort}), 409, "conflict")  # its data is gone
     assert_problem(stranger.http.post("/reports", json=request), 404, "not-found")
     with caller.client() as client:
         assert client.evaluate(cohort, dataset_id=dataset)["kind"] == "evaluate"

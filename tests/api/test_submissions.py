@@ -168,7 +168,7 @@ def test_a_request_is_validated_once_and_what_it_names_is_still_there(
             assert caller.http.delete(f"/models/{model.id}").status_code == 204
         return feasibility_of(services, model, body)
 
-    monkeypatch.setattr("app.routers.generate.feasibility_of", counted)
+    monkeypatch.setattr("app.routers.generate.feasibility_for", counted)
     body = {"model_id": caller.model(), "n": 5, "conditions": {"all_of": ["ICD10CM:E84"]}}
     assert caller.http.post("/generate", json=body).status_code == 202
     assert len(calls) == 1

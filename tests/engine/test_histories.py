@@ -28,6 +28,7 @@ from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.generators.protocol import EffectiveSize, State
 from worker.engine.generators.visits import VisitsGenerator
+from worker.engine.histories.batch import keeping
 from worker.engine.histories.earlier import Earlier, Journal, numbers_before, visits_before
 from worker.engine.histories.gaps import FEWEST_GAPS, FIRST, GapBuckets
 from worker.engine.histories.particles import effective_patients
@@ -193,6 +194,18 @@ def test_training_resumes_bit_for_bit() -> None:
     assert all(torch.equal(value, whole.state().tensors[name]) for name, value in resumed.state().tensors.items())
 
 
+def test_before_training_patients_end_as_often_as_counted() -> None:
+    histories = toy(2000)
+    untrained, _ = VisitsGenerator.prepare(HistoryFit(histories, None, SMALL, static_groups=STATIC_GROUPS))
+    drawn = untrained.sample(HistoryRequest(2000, seed=1))
+    shares = [np.bincount(each.visit_counts(), minlength=7) / len(each) for each in (drawn, histories)]
+    assert np.abs(shares[0] - shares[1]).max() < 0.04
+    some = toy(300)
+    later = np.delete(np.arange(len(some.visits)), some.offsets[:-1])
+    had = some.visits.to_dense()[later - 1][:, A] > 0
+    assert untrained.next_visits(some)[later][had, A].mean() > 0.95  # and what lasts, lasts
+
+
 def test_long_histories_are_cut_and_do_not_end_there() -> None:
     fit = HistoryFit(toy(300), None, SMALL | {"most_visits": 2, "training": {"epochs": 1}}, static_groups=STATIC_GROUPS)
     short = VisitsGenerator.fit(fit)
@@ -200,6 +213,14 @@ def test_long_histories_are_cut_and_do_not_end_there() -> None:
     going_on = (real > 1).sum() + (real > 2).sum()
     assert float(short.prevalence[short.tokens.first_end]) == pytest.approx(going_on / np.minimum(real, 2).sum())
     assert short.sample(HistoryRequest(50)).visit_counts().max() <= 2
+
+
+def test_patients_who_break_a_group_are_not_learned_from() -> None:
+    visits = Groups(7, (Group("C or D", (C, D), "at most one"),))
+    kept = keeping(toy(100), visits, STATIC_GROUPS)
+    x = toy(100).visits.to_dense()
+    assert 0 < len(kept) < 100 and not (kept.visits.to_dense()[:, [C, D]].sum(axis=1) > 1).any()
+    assert len(kept) == 100 - len(np.unique(toy(100).patients()[x[:, [C, D]].sum(axis=1) > 1]))
 
 
 def test_the_chain_knows_the_last_visit() -> None:
@@ -234,6 +255,9 @@ CONDITIONS = {
     "days": HistoryCondition(7, days=(30, 60)),
     "women": HistoryCondition(7, start=Condition.of(7, [F]), ever=(frozenset([A]),)),
     "given": HistoryCondition(7, prompt=PROMPT, ever=(frozenset([E]),)),
+    "given, a man": HistoryCondition(
+        7, prompt=replace(prompt_of([[A]], [0], 7), static=Records.from_sets([[M]], 7)), never=frozenset([C])
+    ),
     "given, sex open": HistoryCondition(7, prompt=prompt_of([[A], [A, B]], [0, 9], 7), visits=(4, None)),
 }
 

@@ -91,7 +91,7 @@ def expected(name: str, parts: list[list[Record]], pattern: str) -> dict[str, se
 
 
 def test_every_form_is_read_back_or_has_a_test_of_its_own() -> None:
-    assert {writer.name for writer in WRITERS} == READ_BACK.keys() | {"arrow"}
+    assert {writer.name for writer in WRITERS} == READ_BACK.keys() | {"arrow", "feather"}
 
 
 @pytest.mark.parametrize("name", READ_BACK)

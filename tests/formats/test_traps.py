@@ -364,5 +364,5 @@ def test_units_a_format_does_not_have(tmp_path: Path) -> None:
     data = parquet(
         subject_id=pa.array([1]), time=pa.array([None], pa.timestamp("us")), code=pa.array(["ICD10CM//E119"])
     )
-    with pytest.raises(RequestError, match="by patient only"):
+    with pytest.raises(RequestError, match="by patient or history only"):
         read_upload({"0.parquet": data}, tmp_path, unit="visit", limits=LIMITS)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ehr.errors import StateError
+from ehr.errors import DataError, StateError
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.groups import Groups
 from ehr.histories import Histories
@@ -16,7 +16,7 @@ from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
-from worker.engine.histories.batch import Batch, Learnable
+from worker.engine.histories.batch import Batch, Learnable, keeping
 from worker.engine.histories.earlier import Earlier
 from worker.engine.histories.gaps import GapBuckets
 from worker.engine.histories.network import VisitDenoiser
@@ -66,8 +66,14 @@ class VisitsGenerator(HistoryGenerator):
     def prepare(cls, request: HistoryFit) -> tuple[Self, TrainingRun]:
         """The untrained generator and the run that would train it."""
         config = VisitsConfig.of(request.settings)
-        train = Learnable.of(request.train, config.most_visits)
-        holdout = None if request.holdout is None else Learnable.of(request.holdout, config.most_visits)
+        train, holdout = (
+            None
+            if histories is None
+            else Learnable.of(keeping(histories, request.visit_groups, request.static_groups), config.most_visits)
+            for histories in (request.train, request.holdout)
+        )
+        if train is None or len(train) == 0:
+            raise DataError("there is nothing to learn from: every patient breaks a group")
         tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups)
         records = tokens.records(train.histories, train.cut)
         sizes = np.append(np.bincount(records.sizes()), 0)  # the last entry stands for anything larger
@@ -76,6 +82,8 @@ class VisitsGenerator(HistoryGenerator):
         generator = cls(config, tokens, prevalence, torch.from_numpy(sizes / sizes.sum()), most, request.seed)
         prior = prior_logits(generator.noise, prevalence)[: tokens.n_codes]
         generator.denoiser.start_copying(*_recurrences(train.histories), prior)
+        visits = torch.from_numpy(train.histories.visit_counts())
+        generator.denoiser.start_ending(visits, torch.from_numpy(train.cut), tokens.last)
         generator.to(resolve_device(request.device))
         learner = HistoryLearner(
             generator.denoiser, generator.noise, tokens, config.training, generator.device, holdout

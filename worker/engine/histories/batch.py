@@ -8,6 +8,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ehr.groups import Groups
 from ehr.histories import Histories
 from worker.engine.denoisers.beside import Beside
 from worker.engine.histories.earlier import Earlier, numbers_after
@@ -39,6 +40,16 @@ class Learnable:
     def take(self, patients: ArrayLike) -> "Learnable":
         patients = np.asarray(patients, dtype=np.int64)
         return Learnable(self.histories.take(patients), self.cut[patients])
+
+
+def keeping(histories: Histories, visit_groups: Groups | None, static_groups: Groups | None) -> Histories:
+    """The patients who, and whose every visit, keep the groups."""
+    broken = np.zeros(len(histories), dtype=bool)
+    if visit_groups is not None:
+        broken[histories.patients()[visit_groups.broken_by(histories.visits).any(axis=1)]] = True
+    if static_groups is not None:
+        broken |= static_groups.broken_by(histories.static).any(axis=1)
+    return histories.take(np.flatnonzero(~broken)) if broken.any() else histories
 
 
 @dataclass(frozen=True)

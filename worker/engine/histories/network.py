@@ -37,7 +37,7 @@ class VisitDenoiser(SparseDenoiser):
         self.from_numbers = nn.Linear(FEATURES, width)
         # Histories begin and end by the number of visits: it speaks for itself, to the trunk and to every token.
         self.from_number = nn.Embedding(COUNTED, width)
-        self.pairwise_number = nn.Embedding(COUNTED, noise.n_codes)
+        self.by_number = nn.Embedding(COUNTED, noise.n_codes)
         self.seen = nn.Embedding(n_codes, width)
         self.seen_last = nn.Embedding(n_codes, width)
         self.to_size = nn.Linear(state + FEATURES, SIZE_WIDTH)
@@ -48,7 +48,7 @@ class VisitDenoiser(SparseDenoiser):
         nn.init.normal_(self.visit.weight, std=0.3)
         for table in (self.seen, self.seen_last, self.from_number):
             nn.init.normal_(table.weight, std=0.1)
-        for table in (self.pairwise_seen, self.pairwise_last, self.pairwise_number):
+        for table in (self.pairwise_seen, self.pairwise_last, self.by_number):
             nn.init.zeros_(table.weight)
         nn.init.zeros_(self.to_size.weight)
 
@@ -59,7 +59,7 @@ class VisitDenoiser(SparseDenoiser):
         trunk = self.from_state(state) + self.from_numbers(earlier.numbers) + self.from_number(number)
         trunk = trunk + earlier.bag(self.seen.weight, everything) + earlier.bag(self.seen_last.weight, earlier.in_last)
         logits = earlier.bag(self.pairwise_seen.weight, everything)
-        logits = logits + earlier.bag(self.pairwise_last.weight, earlier.in_last) + self.pairwise_number(number)
+        logits = logits + earlier.bag(self.pairwise_last.weight, earlier.in_last) + self.by_number(number)
         copied = (self.copied[earlier.codes] * copy_features(earlier)).sum(1)  # (K,)
         logits = logits.index_put((earlier.rows, earlier.codes), copied, accumulate=True)
         size = self.to_size(torch.cat([state, earlier.numbers], dim=1))
@@ -111,6 +111,18 @@ class VisitDenoiser(SparseDenoiser):
         with torch.no_grad():
             self.copied[:, 0] = (log_odds[0] - prior).clamp(-6, 8)
             self.copied[:, 1] = (log_odds[1] - log_odds[0]).clamp(-6, 8)
+
+    def start_ending(self, counts: Tensor, cut: Tensor, ends: int) -> None:
+        """Histories that end as often after each number of visits as those of `counts` (P,) visits do, but for those
+        that are `cut` (P,) there. `ends` is the token that says so; the one before it says that others follow."""
+        number = counts.clamp(max=COUNTED) - 1
+        ended = torch.bincount(number[~cut], minlength=COUNTED).double()
+        reached = torch.bincount(number, minlength=COUNTED).double().flip(0).cumsum(0).flip(0)
+        reached[-1] = (counts - COUNTED + 1).clamp(min=0).sum()  # every visit of that number or later
+        hazard = (ended + ended.sum() / counts.sum()) / (reached + 1)
+        prior = self.out.bias[ends] - self.out.bias[ends - 1]
+        with torch.no_grad():
+            self.by_number.weight[:, ends] = torch.logit(hazard.clamp(1e-5, 1 - 1e-5)).float() - prior
 
 
 def copy_features(earlier: Earlier) -> Tensor:

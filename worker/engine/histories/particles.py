@@ -114,9 +114,11 @@ def write_visit(x: Tensor, tokens: VisitTokens, prompt: Histories, number: int) 
     visit = torch.from_numpy(prompt.visits.take([number]).to_dense(np.uint8)).to(x.device)
     x[:, : tokens.n_codes] = visit
     x[:, tokens.first_end], x[:, tokens.last] = PRESENT, ABSENT
-    if number == 0 and len(prompt.static.indices):
-        held = np.isin(tokens.static, prompt.static.indices).astype(np.uint8)
-        x[:, tokens.first_static : tokens.first_gap] = torch.from_numpy(held).to(x.device)
+    for code in prompt.static.indices.tolist() if number == 0 else ():
+        token = tokens.first_static + int(np.searchsorted(tokens.static, code))
+        group = int(tokens.groups.group_of[token])
+        x[:, np.flatnonzero(tokens.groups.group_of == group) if group >= 0 else []] = ABSENT
+        x[:, token] = PRESENT
     if number > 0:
         x[:, tokens.first_gap : tokens.first_end] = ABSENT
         x[:, tokens.first_gap + int(tokens.gaps.bucket(prompt.gaps[[number]])[0])] = PRESENT

@@ -123,14 +123,10 @@ class Steering:
             absent[:, sorted(condition.none_of)] = True
             due += [(everyone, self._tokens(group - condition.none_of)) for group in _groups(condition)]
         start = self.condition.start
-        if number == 0 and start is not None and self._static_is_open():
+        if number == 0 and start is not None:
             absent[:, self._static(start.none_of)] = True
             due += [(everyone, self._static(group - start.none_of)) for group in _groups(start)]
         return absent, [(rows, codes) for rows, codes in due if bool(rows.any())]
-
-    def _static_is_open(self) -> bool:
-        prompt = self.condition.prompt
-        return prompt is None or len(prompt.static.indices) == 0
 
     def _static(self, codes: frozenset[int]) -> Tensor:
         tokens = self.model.tokens
