@@ -23,6 +23,7 @@ from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.population import simulated_population
 from worker.engine.training import Hooks, TrainingRun
 from worker.engine.training.d3pm import D3PMLearner
+from worker.failures import reason_and_detail
 
 SMALL = {"kind": "sparse", "width": 32, "blocks": 1, "common_codes": 16, "dropout": 0.1}
 
@@ -201,6 +202,15 @@ def test_two_processes_follow_the_path_of_one(tmp_path: object) -> None:
     expected = [point["held_out"] for point in alone.curve]
     assert expected[-1] < expected[0] - 0.1  # it did learn
     np.testing.assert_allclose(together, expected, rtol=1e-4)
+
+
+def test_memory_that_is_not_there_is_told_apart() -> None:
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert reason_and_detail(refused.value)[0] == "out-of-memory"
+    assert reason_and_detail(torch.OutOfMemoryError("CUDA out of memory"))[0] == "out-of-memory"
+    assert reason_and_detail(MemoryError())[0] == "out-of-memory"
+    assert reason_and_detail(RuntimeError("the patient's code"))[0] == "internal"
 
 
 # --- bad input ---

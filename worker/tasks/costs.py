@@ -20,6 +20,7 @@ from ehr.vocabulary import Vocabulary
 from model_store.cohorts import pack_part
 from worker.contract import UNCONDITIONAL
 from worker.engine.generators import Generator, SampleRequest, State, from_state
+from worker.engine.training import resolve_device
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
 T = TypeVar("T")
@@ -29,7 +30,9 @@ BUDGET_SECONDS = 1.2  # slow networks are measured with fewer calls than they ne
 ROWS = (16, 128, CHUNK)
 
 
-def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_bytes: int | None) -> dict[str, Any]:
+def measured_costs(
+    state: State, vocabulary: Vocabulary, common_code: int, base_bytes: int | None, device: str = "cpu"
+) -> dict[str, Any]:
     """Seconds and bytes of drawing from a trained generator, without a condition and by each of its methods.
 
     Rejection is left out: what it takes depends on how rare the condition is, so one condition tells nothing of others.
@@ -38,6 +41,7 @@ def measured_costs(state: State, vocabulary: Vocabulary, common_code: int, base_
     """
     start = time.perf_counter()
     generator = from_state(State(unpack_tensors(pack_tensors(state.tensors)), state.config))
+    generator.to(resolve_device(device))
     load_seconds = time.perf_counter() - start
     weights = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
     condition = Condition.of(len(vocabulary), all_of=[common_code])

@@ -18,6 +18,7 @@ from model_store.tables import Model
 from worker.contract import GeneratePayload
 from worker.engine.generators import Generator, State, from_state, history_generator_named
 from worker.engine.histories.protocol import HistoryGenerator
+from worker.engine.training import resolve_device
 from worker.runtime import Runtime
 
 
@@ -35,13 +36,18 @@ def cdm_of(runtime: Runtime, owner: str, dataset_id: str) -> bytes | None:
 
 
 def model_of(runtime: Runtime, owner: str, model_id: str) -> tuple[Model, Bundle, Generator | HistoryGenerator]:
+    """A model's row, its bundle and its generator, on the device of this worker."""
     with runtime.database.read_scope() as session:
         row = ModelRepository(session).get(owner, model_id)
     bundle = load_bundle(runtime.store, row.prefix, row.manifest_hash)
     state = State(unpack_tensors(bundle.weights), bundle.manifest.config)
+    generator: Generator | HistoryGenerator
     if row.generator in history_generator_names():
-        return row, bundle, history_generator_named(row.generator).from_state(state)
-    return row, bundle, from_state(state)
+        generator = history_generator_named(row.generator).from_state(state)
+    else:
+        generator = from_state(state)
+    generator.to(resolve_device(runtime.settings.device))
+    return row, bundle, generator
 
 
 def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Condition | None, tuple[Target, ...]]:

@@ -71,7 +71,7 @@ def train(run: JobRun) -> Outcome:
     run.check()
     audited = audit(run, payload, dataset, generator)
     run.check()
-    costs = _costs(generator.state(), dataset, held_before)
+    costs = _costs(run, generator.state(), dataset, held_before)
     reference = _reference(run, payload, dataset, generator, took)
     run.progress.step("store", maximum=1)
     return _store(run, payload, dataset, generator.state(), settings, costs, audited, reference)
@@ -171,11 +171,11 @@ def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
         raise JobCancelledError("the job was asked to stop") from None
 
 
-def _costs(state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
+def _costs(run: JobRun, state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
     """For estimates. A training of hours is not lost because it could not be timed."""
     common_code = int(np.bincount(dataset.records.indices, minlength=len(dataset.vocabulary)).argmax())
     try:
-        return measured_costs(state, dataset.vocabulary, common_code, held_before)
+        return measured_costs(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)
     except Exception as error:
         log.warning("generating could not be timed", extra={"type": type(error).__name__, "at": place_of(error)})
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -141,6 +142,7 @@ class Generator(ABC):
     """One line in `ehr.generators.GENERATORS`, whose spec names this class, makes a new generator."""
 
     spec: ClassVar[GeneratorSpec]
+    device: torch.device = torch.device("cpu")
 
     @classmethod
     @abstractmethod
@@ -150,6 +152,10 @@ class Generator(ABC):
     @abstractmethod
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         """Draw records."""
+
+    def to(self, device: torch.device) -> None:
+        """Draw and measure on this device from now on; one with a network moves it there."""
+        self.device = device
 
     def method_of(self, request: SampleRequest) -> str:
         """How the request's condition will be met."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ehr.errors import ConfigError, DataError
@@ -77,6 +78,7 @@ class HistoryGenerator(ABC):
     """One line in `ehr.generators.HISTORY_GENERATORS`, whose spec names this class, makes a new one."""
 
     spec: ClassVar[GeneratorSpec]
+    device: torch.device = torch.device("cpu")
 
     @classmethod
     @abstractmethod
@@ -86,6 +88,10 @@ class HistoryGenerator(ABC):
     @abstractmethod
     def sample(self, request: HistoryRequest, progress: SampleProgress | None = None) -> Histories:
         """Draw histories."""
+
+    def to(self, device: torch.device) -> None:
+        """Draw on this device from now on; one with a network moves it there."""
+        self.device = device
 
     @abstractmethod
     def state(self) -> State:
