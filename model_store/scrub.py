@@ -9,11 +9,12 @@ what was written less than a day ago is left alone.
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from ehr.errors import CorruptError
+from ehr.errors import CorruptError, NotFoundError
 from model_store import layout
 from model_store.blobs import BlobStore
 from model_store.blobs.protocol import Entry, sha256_of
@@ -72,8 +73,9 @@ def _rows(database: Database) -> tuple[set[str], dict[str, tuple[str, str]]]:
     with database.read_scope() as session:
         needed.update(session.scalars(select(Discard.prefix)))  # a sweeper has them in hand
         for job in session.scalars(select(Job).where(Job.state.in_(UNFINISHED))):
-            needed.update(layout.folders_of_job(job.kind, job.payload))
-            needed.update(layout.retry_folders_of_job(job.kind, job.id, job.payload))
+            with suppress(NotFoundError):  # what is no id has no folder, and one such row must not end the search
+                needed.update(layout.folders_of_job(job.kind, job.payload))
+                needed.update(layout.retry_folders_of_job(job.kind, job.id, job.payload))
         rows = (*session.scalars(select(Dataset)), *session.scalars(select(Model)))
         made = [(row.id, row.prefix, row.manifest_hash) for row in rows]
         cohorts = [(row.job_id, row.prefix, row.manifest_hash) for row in session.scalars(select(Cohort))]
