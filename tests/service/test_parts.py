@@ -1,6 +1,7 @@
 """A cohort does not depend on who made which part of it, nor on how often someone died on the way."""
 
 import numpy as np
+import pytest
 
 from ehr.generators import CHUNK
 from ehr.records import Records
@@ -25,6 +26,7 @@ def parts_of(stand: Stand, job_id: str) -> list[CohortPart]:
         return CohortRepository(session).parts(job_id)
 
 
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_killed_in_mid_generation_keeps_its_parts_and_two_workers_share_the_rest(stand: Stand) -> None:
     first = stand.worker(**BRIEF_LEASE)
     dataset_id = stand.succeed(stand.ingest(long_csv()))["dataset_id"]

@@ -17,6 +17,7 @@ from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.contract import ROUTES
 
 
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> None:
     worker = stand.worker(**BRIEF_LEASE)
     dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
