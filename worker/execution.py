@@ -134,14 +134,15 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
         job_id_of_logs.reset(token)
 
 
-def _claim_next(session: Session, settings: Settings) -> Claim | None:
+def _claim_next(session: Session, settings: Settings, named: str | None = None) -> Claim | None:
     turns, queues = TurnRepository(session), settings.queues
-    return turns.claim_next(queues, new_worker_name(), settings.lease_seconds, settings.limit_running_jobs)
+    return turns.claim_next(queues, new_worker_name(), settings.lease_seconds, settings.limit_running_jobs, named)
 
 
 def _claim(session: Session, settings: Settings, job_id: str) -> Claim | None:
-    """The job that is next; if none waits, the named one, whose worker may be gone."""
-    claim = _claim_next(session, settings)
+    """The job that is next; if none waits, the named one, whose worker may be gone. A message can be here before the
+    row says that it was sent."""
+    claim = _claim_next(session, settings, job_id)
     if claim is None:
         named = session.get(Job, job_id)
         if named is None or named.state == "queued":  # its owner has as many running as they may

@@ -21,11 +21,14 @@ MOST_TRIES = 5
 
 
 class TurnRepository(Repository):
-    def claim_next(self, queues: list[str], worker: str, lease_seconds: float, most_running: int) -> Claim | None:
-        """Take the job whose turn it is, of those whose messages are or were due; None if there is none to take. An
-        owner with `most_running` jobs, or as many as they may have, waits."""
+    def claim_next(
+        self, queues: list[str], worker: str, lease_seconds: float, most_running: int, named: str | None = None
+    ) -> Claim | None:
+        """Take the job whose turn it is, of those whose messages are or were due, and the one that a message has just
+        `named`; None if there is none to take. An owner with `most_running` jobs, or as many as they may have,
+        waits."""
         for _ in range(MOST_TRIES):
-            row = self.session.execute(self._waiting(queues, most_running)).first()
+            row = self.session.execute(self._waiting(queues, most_running, named)).first()
             if row is None:
                 return None
             # of two workers that take jobs of one owner at the same moment, the second finds the first one's running
@@ -81,7 +84,7 @@ class TurnRepository(Repository):
     _jobs: ColumnElement[int] = func.coalesce(_live.c.running, 0)
     _load: ColumnElement[Any] = _jobs / func.coalesce(Owner.weight, 1.0)
 
-    def _waiting(self, queues: list[str], most_running: int) -> Select[str, str]:
+    def _waiting(self, queues: list[str], most_running: int, named: str | None = None) -> Select[str, str]:
         """The job that is next, locked; others may be taken by others meanwhile."""
         return (
             select(Job.id, Job.owner)
@@ -91,7 +94,7 @@ class TurnRepository(Repository):
             .where(
                 Job.state == "queued",
                 Outbox.queue.in_(queues),
-                or_(Outbox.published > 0, Outbox.due_at <= now()),
+                or_(Outbox.published > 0, Outbox.due_at <= now(), Job.id == named),
                 self._jobs < func.coalesce(Owner.running_jobs, most_running),
             )
             .order_by(self._load, func.coalesce(Owner.used, 0.0), Job.priority.desc(), Job.created_at, Job.id)

@@ -8,7 +8,7 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from ehr.errors import ConfigError
-from ehr.generators import GENERATORS, generator_names, generator_spec
+from ehr.generators import GENERATORS, generator_names, generator_spec, history_generator_names
 from ehr.generators.config import Config
 from ehr.generators.spec import GeneratorSpec
 from ehr_d3pm.cli import cli
@@ -91,7 +91,11 @@ def test_the_command_line_offers_it(caller: Caller) -> None:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_its_settings_are_checked_and_its_name_is_offered(stand: Stand, caller: Caller) -> None:
     schema = caller.http.get("/openapi.json").json()["components"]["schemas"]["TrainRequest"]
-    assert schema["properties"]["generator"]["enum"] == [*(spec.name for spec in GENERATORS), "newcomer"]
+    assert schema["properties"]["generator"]["enum"] == [
+        *(spec.name for spec in GENERATORS),
+        "newcomer",
+        *history_generator_names(),
+    ]
     request = {"dataset_id": caller.dataset(), "generator": "newcomer"}
     for changes, words in (
         ({"settings": {"times": 3}}, "times: Input should be less than or equal to 2"),

@@ -92,7 +92,7 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
     manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
     having = {"ICD9DX:004": 0, "target": 0}
-    for _, records in iter_blocks(stand.store, manifest):
+    for records in (block.records for block in iter_blocks(stand.store, manifest)):
         for i in range(len(records)):
             codes = {manifest.vocabulary[c] for c in records.indices[records.indptr[i] : records.indptr[i + 1]]}
             having["ICD9DX:004"] += "ICD9DX:004" in codes
