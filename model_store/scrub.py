@@ -73,7 +73,7 @@ def _rows(database: Database) -> tuple[set[str], dict[str, tuple[str, str]]]:
     with database.read_scope() as session:
         needed.update(session.scalars(select(Discard.prefix)))  # a sweeper has them in hand
         for job in session.scalars(select(Job).where(Job.state.in_(UNFINISHED))):
-            with suppress(NotFoundError):  # what is no id has no folder, and one such row must not end the search
+            with suppress(NotFoundError, KeyError):  # what names nothing has no folder, and must not end the search
                 needed.update(layout.folders_of_job(job.kind, job.payload))
                 needed.update(layout.retry_folders_of_job(job.kind, job.id, job.payload))
         rows = (*session.scalars(select(Dataset)), *session.scalars(select(Model)))
