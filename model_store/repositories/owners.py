@@ -26,8 +26,13 @@ class OwnerRepository(Repository):
 
     def admit(self, owner: str, general: Limits, records: int = 0, size: int = 0) -> None:
         """QuotaError if one more job, of so many records and uploaded bytes, would pass a limit of its owner. To be
-        called in the transaction that submits: of two that come together the second finds the first one counted."""
+        called in the transaction that submits: of two that come together the second finds the first one counted.
+
+        Only who uploads is measured by all that is stored: how many bytes real records take, down to the last patient,
+        is nothing that a request for a cohort may tell, so that one is measured by cohorts alone."""
         row, used = self.locked(owner), self.usage(owner)
+        if size == 0:
+            used["stored_bytes"] = self._stored_bytes(owner, (Cohort,))
         for name, more in {"queued_jobs": 1, "queued_records": records, "stored_bytes": size}.items():
             own: int | None = getattr(row, name)
             most = getattr(general, name) if own is None else own
@@ -72,8 +77,6 @@ class OwnerRepository(Repository):
         queries = (queued, mine.where(Job.state.in_(LIVE)))
         return [(row.state, row.kind, row.payload) for query in queries for row in self.session.execute(query)]
 
-    def _stored_bytes(self, owner: str) -> int:
-        """Of datasets, models and cohorts."""
-        tables: tuple[Any, ...] = (Dataset, Model, Cohort)
+    def _stored_bytes(self, owner: str, tables: tuple[Any, ...] = (Dataset, Model, Cohort)) -> int:
         sums = [select(func.sum(table.bytes)).where(table.owner == owner) for table in tables]
         return sum(int(self.session.scalar(query) or 0) for query in sums)

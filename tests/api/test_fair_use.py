@@ -1,12 +1,14 @@
 """What one owner may have at a time, and how somebody who tries keys out is slowed down."""
 
 import pytest
+from sqlalchemy import update
 from typer.testing import CliRunner
 
 from app.commands.owners import cli as owners
 from app.failed_logins import WINDOW_SECONDS, FailedLogins
 from ehr.errors import TooManyFailuresError
 from model_store.repositories import OwnerRepository
+from model_store.tables import Cohort, Dataset
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
 
@@ -49,6 +51,23 @@ def test_records_and_bytes(caller: Caller) -> None:
     upload = caller.http.post("/datasets", files=CSV)
     assert upload.json()["counted"] == "stored_bytes" and "Retry-After" not in upload.headers
     assert "Delete some" in upload.json()["detail"]
+
+
+def test_bytes_of_real_records_are_told_to_nobody_who_asks_for_cohorts(caller: Caller) -> None:
+    """Whoever knows all patients but one could try out what the last one adds to them."""
+    limit(caller, stored_bytes=1_000)
+    model, cohort = caller.model(dataset_id=caller.dataset()), caller.cohort([[[0]]])
+    analyst = caller.front.as_owner(caller.owner, "generate", "read")
+    with caller.front.services.database.session_scope() as session:
+        session.execute(update(Dataset).where(Dataset.owner == caller.owner).values(bytes=717_000))
+    request = {"model_id": model, "n": 5}
+    assert analyst.http.post("/generate", json=request).status_code == 202
+    with caller.front.services.database.session_scope() as session:
+        session.execute(update(Cohort).where(Cohort.job_id == cohort).values(bytes=2_000))
+    refused = analyst.http.post("/generate", json=request)
+    assert_problem(refused, 429, "quota")
+    assert refused.json()["counted"] == "stored_bytes" and "2,000" in refused.text and "717" not in refused.text
+    assert "719," in caller.http.post("/datasets", files=CSV).text  # who holds the data is told
 
 
 def test_a_priority_is_one_of_three(caller: Caller) -> None:
