@@ -23,7 +23,8 @@ from tests.api.test_problems import assert_problem
 from tests.reporting import small_description, small_report
 
 AUDIT = {"verdict": GOOD.model_dump(), "rare_conditions": GOOD.model_dump(), "seconds": 717171.5}
-SECRET = re.compile(r"7171\d\d|abad1dea")  # of which every number below is one that was computed from real records
+# Every number below that was computed from real records is one; digits inside a random id are not.
+SECRET = re.compile(r"(?<![0-9a-f])7171\d\d(?![0-9a-f])|abad1dea")
 
 
 @pytest.fixture
