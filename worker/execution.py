@@ -24,6 +24,7 @@ from runtime.logs import job_id as job_id_of_logs
 from runtime.logs import place_of
 from runtime.settings import Settings
 from runtime.sweeper import carry_out_discards
+from runtime.traces import CONSUMER, HEADER, Context, Steps
 from worker.contract import ROUTES
 from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, OVERTIME, Heartbeat, StopSignal
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 DATABASE_PATIENCE_SECONDS = 300
 WAIT_SECONDS = 3.0  # a free worker would have taken a job by then: whoever still waits waits for a running one
+FAILED = "failed"
 LOADS_A_TURN = 5  # of all time at most a sixth goes into loading what was unloaded for somebody else
 
 
@@ -125,10 +127,17 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
     """Carry a job to an end. Its task is imported under the heartbeat: that can take longer than a lease."""
     token = job_id_of_logs.set(claim.job_id)
     log.info("job starts", extra={"kind": claim.kind, "attempt": claim.attempt})
-    run = JobRun(runtime, claim, JobProgress(claim.kind))
+    steps = Steps(runtime.tracer)
+    run = JobRun(runtime, claim, JobProgress(claim.kind, steps.begin))
+    parent = Context.of(claim.payload.get(HEADER))
     try:
-        with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
-            _run_to_end(run, task_of)
+        with runtime.tracer.span(f"job {claim.kind}", CONSUMER, parent) as span:
+            with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
+                outcome = _run_to_end(run, task_of)
+            steps.end()
+            if span is not None:
+                span.set(job_id=claim.job_id, kind=claim.kind, attempt=claim.attempt, outcome=outcome)
+                span.failed = outcome == FAILED
         _tidy(run)
     finally:
         job_id_of_logs.reset(token)
@@ -179,21 +188,27 @@ def _end_by_force(run: JobRun) -> None:
         _hand_over(run)
 
 
-def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> None:
+def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> str:
+    """What became of the attempt, in a word."""
     try:
         task = task_of(run.claim.kind)
         run.begun_at = time.monotonic()
         outcome = task(run)
         patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})
+        return "succeeded"
     except JobCancelledError:
         finish_cancel(run)
+        return "cancelled"
     except (TurnOverError, WorkerStoppingError):
         _hand_over(run)
+        return "given_back"
     except LeaseLostError:
         _give_way(run)
+        return "lease_lost"
     except Exception as error:
         _fail(run, error)
+        return FAILED
 
 
 def _succeed(session: Session, run: JobRun, outcome: Outcome) -> None:

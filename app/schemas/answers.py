@@ -7,7 +7,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
+from runtime.traces import HEADER
 from worker.contract import STEPS, Kind
+
+NOT_ASKED_FOR = ("warnings", HEADER)  # of a payload: what the service has added
 
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
@@ -202,7 +205,7 @@ class JobAnswer(Answer):
 
     @classmethod
     def of(cls, row: Job, **more: Any) -> Self:
-        request = {name: value for name, value in row.payload.items() if name != "warnings"}
+        request = {name: value for name, value in row.payload.items() if name not in NOT_ASKED_FOR}
         warnings = row.payload.get("warnings", [])
         return super().of(row, progress=_progress(row), request=request, warnings=warnings, **more)
 
