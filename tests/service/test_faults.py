@@ -1,8 +1,10 @@
 """Disks without room, clocks that are wrong, memory that runs out, archives that burst: named, and nothing is left."""
 
 import io
+import json
 import zipfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -127,6 +129,9 @@ def test_a_hosts_clock_is_set_an_hour_forth_and_back(stand: Stand) -> None:
         wait_until(lambda seen=left: stand.job(job_id).lease_until != seen, "a beat")
     stand.succeed(job_id)
     assert stand.job(job_id).attempt == 1
+    ended = next(line for line in first.log.read_text().splitlines() if '"job succeeded"' in line)
+    late = datetime.now(UTC) - datetime.fromisoformat(json.loads(ended)["time"])
+    assert late > timedelta(minutes=50)  # its clock really was an hour behind
     orphan = stand.ingest(long_csv(), "deaf:600")
     stand.wait(orphan, state="running")
     first.kill()  # an hour behind
