@@ -13,6 +13,9 @@ from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.api.test_problems import assert_problem
 from tests.api.test_uploads import TABLE, files_of, wait_until_gone
+from tests.service.fixtures import ON_ONE_MACHINE
+
+pytestmark = ON_ONE_MACHINE
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from model_store.scrub import scrub
 from runtime.logs import JsonFormatter, job_id
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
-from tests.service.fixtures import NewUrl
+from tests.service.fixtures import ON_ONE_MACHINE, NewUrl
 from tests.service.servers import PATIENCE_SECONDS, Postgres, wait_until
 from worker import health
 
@@ -73,6 +73,7 @@ def test_lines_of_a_job_have_its_id_and_no_arguments() -> None:
     assert told["job_id"] == "job_1" and "E84" not in json.dumps(told)
 
 
+@ON_ONE_MACHINE
 def test_a_backup_of_database_then_store_is_whole(sqlite_caller: Caller, tmp_path: Path) -> None:
     """While work goes on: what came after the copy of the database is a leftover, and nothing is missing."""
     sqlite_caller.dataset()
@@ -96,6 +97,7 @@ def test_a_backup_of_database_then_store_is_whole(sqlite_caller: Caller, tmp_pat
     restored.close()
 
 
+@ON_ONE_MACHINE
 def test_a_backup_with_pg_dump_is_a_service_again(
     front_of: Callable[[str], Front], postgres: Postgres, new_url: NewUrl, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from model_store.blobs import S3Store
 from model_store.ids import MODEL, new_id
 from model_store.repositories import JobRepository
+from tests.service.fixtures import ON_ONE_MACHINE
 from tests.service.servers import wait_until
 from tests.service.stand import BRIEF_LEASE, OWNER, TINY, Stand, Worker, long_csv
 from worker.contract import ROUTES, TrainPayload
@@ -39,6 +40,7 @@ def retried(stand: Stand, job_id: str) -> None:
     stand.succeed(job_id)
 
 
+@ON_ONE_MACHINE
 def test_a_full_disk_at_every_kind_of_write_of_a_worker(troubled: Stand) -> None:
     """Each fails by name, leaves nothing of what it could not finish, and succeeds when there is room again."""
     stand = troubled
