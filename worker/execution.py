@@ -11,9 +11,8 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -28,14 +27,12 @@ from runtime.traces import CONSUMER, HEADER, Context, Steps
 from worker.contract import ROUTES
 from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, OVERTIME, Heartbeat, StopSignal
+from worker.patience import patiently
 from worker.progress import JobProgress
 from worker.runtime import Runtime
 from worker.stopping import stopping
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-DATABASE_PATIENCE_SECONDS = 300
 WAIT_SECONDS = 3.0  # a free worker would have taken a job by then: whoever still waits waits for a running one
 FAILED = "failed"
 LOADS_A_TURN = 5  # of all time at most a sixth goes into loading what was unloaded for somebody else
@@ -84,19 +81,6 @@ Task = Callable[[JobRun], Outcome]
 def new_worker_name() -> str:
     """Unique to one claim: the fence must tell two claims of one process apart."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(8)}"
-
-
-def patiently(scope: Callable[[], AbstractContextManager[Session]], work: Callable[[Session], T]) -> T:
-    """Do a unit of work in a session of `scope`; while the database is away, wait and try again."""
-    deadline = time.monotonic() + DATABASE_PATIENCE_SECONDS
-    while True:
-        try:
-            with scope() as session:
-                return work(session)
-        except DATABASE_AWAY:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
 
 
 def execute(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> bool:

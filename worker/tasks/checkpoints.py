@@ -10,7 +10,8 @@ from model_store import layout
 from model_store.files import read_file, read_manifest, write_folder
 from model_store.repositories import LeaseRepository
 from worker.engine.checkpoints import Checkpoint
-from worker.execution import JobRun, patiently
+from worker.execution import JobRun
+from worker.patience import patiently
 from worker.stopping import stopping
 from worker.tasks.loading import pack_tensors, unpack_tensors
 

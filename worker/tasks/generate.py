@@ -20,8 +20,9 @@ from model_store.tables import Cohort, Job
 from runtime.broker import BrokerError
 from runtime.traces import CONSUMER, HEADER, Context, carried
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload
-from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name, patiently
+from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name
 from worker.heartbeat import Heartbeat, StopSignal
+from worker.patience import patiently
 from worker.runtime import Runtime
 from worker.tasks.describe import describe
 from worker.tasks.sources import HistorySource, Source, source_of
