@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
@@ -11,7 +12,7 @@ from benchmarks._fleet_parts import Fleet, Running, new_fleet
 from benchmarks._harness import Figures, progress_bar, show
 from benchmarks._million import bundle_of, stored, untrained
 from benchmarks.service import peak_rss_mib, tree
-from ehr_d3pm import Client
+from ehr_d3pm import ApiError, Client
 from worker.threads import available_cores
 
 LOOK_SECONDS = 0.2
@@ -69,6 +70,8 @@ def ten_million(figures: Figures, quick: bool) -> None:
                 made.append(make(client, model_id, records, workers, advance))
                 for worker in workers:
                     worker.stop()
+            with suppress(ApiError):  # nothing withholds it
+                client.release(made[-1].job_id, "of no patients at all")
         size, seconds = _downloaded(api, made[-1].job_id)
         api_rss = peak_rss_mib(api.process.pid) / 1024
     rows = [
