@@ -20,7 +20,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Any
+from urllib.parse import unquote
 
 log = logging.getLogger(__name__)
 SERVER, CONSUMER, INTERNAL = 2, 5, 1  # kinds of spans, as OTLP numbers them
@@ -118,10 +120,10 @@ class Tracer:
     """Without an endpoint it does nothing, and there are no contexts to carry."""
 
     def __init__(self, endpoint: str, headers: str = "", service: str = "ehr-d3pm") -> None:
-        """`headers` as in OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`."""
+        """`headers` as in OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`, percent-encoded where needed."""
         self.url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else ""
         pairs = (pair.partition("=") for pair in headers.split(",") if "=" in pair)
-        self._headers = {name.strip(): value.strip() for name, _, value in pairs}
+        self._headers = {name.strip(): unquote(value.strip()) for name, _, value in pairs}
         self._service = service
         self._waiting: deque[Span] = deque(maxlen=MOST_WAITING)
         self._wake, self._stopping = threading.Event(), threading.Event()
@@ -183,11 +185,11 @@ class Tracer:
 
     def _send(self, spans: list[Span]) -> None:
         body = json.dumps(_request(spans, {"service.name": self._service})).encode()
-        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json", **self._headers})
         try:
+            request = urllib.request.Request(self.url, body, {"Content-Type": "application/json", **self._headers})
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
                 pass
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:  # away, no address at all, or no collector
             log.warning("traces were dropped", extra={"spans": len(spans), "reason": type(error).__name__})
 
 
