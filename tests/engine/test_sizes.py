@@ -1,4 +1,4 @@
-"""What a record's size says of its codes: log-odds that add up to it, and draws that fit it without favouring anyone."""
+"""What a record's size says of its codes: log-odds that add up to it, and draws that fit it and favour no code."""
 
 import pytest
 import torch
