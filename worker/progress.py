@@ -2,16 +2,18 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from worker.contract import STEPS
+from worker.contract import steps_of
 
 
 class JobProgress:
     """Advanced by the working thread, read by the heartbeat thread."""
 
-    def __init__(self, kind: str) -> None:
-        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in STEPS[kind]]
+    def __init__(self, kind: str, payload: Mapping[str, Any] | None = None) -> None:
+        names = steps_of(kind, payload or {})
+        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in names]
         self._current = 0
         self._started = time.monotonic()
         self._first_value = 0.0
