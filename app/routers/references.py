@@ -35,8 +35,8 @@ def create_dataset_by_reference(
     key: IdempotencyKey = None,
     priority: Priority = NORMAL,
 ) -> JobAnswer:
-    """Make a dataset of records that lie elsewhere: objects at `s3://` or `https://` addresses, an OMOP CDM in Postgres,
-    or what a FHIR server exports. `GET /places` lists where that may be.
+    """Make a dataset of records that lie elsewhere: objects at `s3://` or `https://` addresses, an OMOP CDM in
+    Postgres, or what a FHIR server exports. `GET /places` lists where that may be.
 
     The ingest job fetches them, bounded like an upload, and then reads them as it would read an upload.
     """

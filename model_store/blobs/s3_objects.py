@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 from ehr.errors import OutsideError, StoreError
 from model_store.blobs.s3 import client
 from model_store.blobs.s3_files import Download, Upload
-from model_store.blobs.s3_requests import Patience, Requests, S3Error
+from model_store.blobs.s3_requests import WRITTEN_BEFORE, Patience, Requests, S3Error
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ def _outside(key: str) -> Iterator[None]:
     except (S3Error, StoreError) as error:
         cause = error if isinstance(error, S3Error) else error.__cause__
         why = f"the bucket answers {cause.code}" if isinstance(cause, S3Error) else str(error)
+        if isinstance(cause, S3Error) and cause.code in WRITTEN_BEFORE:
+            why = "there is one of that name with other contents"
         raise OutsideError(f"{_name(key)}: {why}") from None
 
 

@@ -3,19 +3,26 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import create_engine, text
 
+from model_store.blobs.s3_objects import S3Objects
+from model_store.repositories import LeaseRepository
 from runtime.broker import Broker
+from runtime.settings import Settings
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
-from worker.execution import execute
+from tests.service.s3_server import BUCKET, CREDENTIALS
+from worker.execution import new_worker_name, run_claimed
 from worker.runtime import Runtime
 from worker.tasks import task_of
 
@@ -27,6 +34,21 @@ class Door:
     front: Front
     caller: Caller
     runtime: Runtime
+    web: "Outside"  # the server outside, for files and for FHIR
+    bucket: str  # a folder outside, such as s3://bucket/lake/
+    objects: S3Objects
+    database: str  # URL of the database outside, which is called "warehouse"
+
+    def put(self, name: str, data: bytes) -> str:
+        """An object in the bucket; its address."""
+        with self.objects.create(f"{self.bucket.removeprefix(f's3://{BUCKET}/')}{name}") as file:
+            file.write(data)
+        return f"{self.bucket}{name}"
+
+    def limited(self, **changes: Any) -> "Door":
+        """The same with other settings where jobs run."""
+        settings = Settings(**self.runtime.settings.model_dump() | changes)
+        return replace(self, runtime=replace(self.runtime, settings=settings))
 
     @property
     def http(self) -> httpx.Client:
@@ -38,8 +60,16 @@ class Door:
         return self.run(answer.json()["id"])
 
     def run(self, job_id: str) -> dict[str, Any]:
-        execute(self.runtime, job_id, task_of)
+        """This one, whoever else's turn it would be."""
+        with self.runtime.database.session_scope() as session:
+            claim = LeaseRepository(session).claim(job_id, new_worker_name(), self.runtime.settings.lease_seconds)
+        assert claim is not None
+        run_claimed(self.runtime, claim, task_of)
         return self.job(job_id)
+
+    def left(self, job: dict[str, Any]) -> list[str]:
+        """What is in the store of what a job has fetched."""
+        return list(self.runtime.store.list(f"uploads/{job['request']['fetch_id']}"))
 
     def job(self, job_id: str) -> dict[str, Any]:
         return dict(self.http.get(f"/jobs/{job_id}").raise_for_status().json())
@@ -61,13 +91,42 @@ class Door:
 
 
 @contextmanager
-def door(folder: Path, owner: str = "ada", **settings: Any) -> Iterator[Door]:
-    listed = {name: json.dumps(value) if isinstance(value, list) else value for name, value in settings.items()}
-    with Front(settings_for(folder, f"sqlite:///{folder / 'db.sqlite'}", **listed)) as front:
-        services, broker = front.services, Broker(front.settings.resolved_redis_url)
-        runtime = Runtime(front.settings, services.database, services.store, broker)
-        yield Door(front, front.as_owner(owner), runtime)
-        broker.close()
+def opened_door(folder: Path, s3_url: str, database: str) -> Iterator[Door]:
+    """All there is may be read from, and written to; the S3 server is the environment's."""
+    bucket = f"s3://{BUCKET}/lake/"
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_url}.items():
+            patch.setenv(name, value)
+        web = stack.enter_context(Outside(lambda _: Said(404)))
+        key = new_key(folder / "smart.pem")
+        reach: list[dict[str, Any]] = [
+            {"kind": "objects", "url": bucket},
+            {"kind": "postgres", "name": "warehouse", "url": database, "schemas": ["cdm", "results", "synthetic_*"]},
+        ]
+        smart = {"client_id": "us", "token_url": f"{web.url}/token", "key_file": str(key), "key_id": "one"}
+        sources = [
+            *reach,
+            {"kind": "objects", "url": f"{web.url}/d/", "private": True},
+            {"kind": "objects", "url": "https://localhost:9/d/"},
+            {"kind": "fhir", "name": "hospital", "url": f"{web.url}/fhir", "private": True, **smart},
+        ]
+        listed: dict[str, Any] = {"sources": json.dumps(sources), "sinks": json.dumps(reach), "heartbeat_seconds": 0.05}
+        listed |= {"reference_records": 2048, "reference_seconds": 1}
+        settings = settings_for(folder, f"sqlite:///{folder / 'db.sqlite'}", **listed)
+        front = stack.enter_context(Front(settings))
+        services, broker = front.services, Broker(settings.resolved_redis_url)
+        stack.callback(broker.close)
+        runtime = Runtime(settings, services.database, services.store, broker)
+        yield Door(front, front.as_owner("ada"), runtime, web, bucket, S3Objects(BUCKET), database)
+
+
+def new_key(path: Path) -> Path:
+    """A private key, as an operator would have made it."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    kinds = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.write_bytes(key.private_bytes(*kinds))
+    return path
 
 
 @dataclass
@@ -126,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(said.body if said.breaks_after is None else said.body[: said.breaks_after])
         self.close_connection = True
 
-    do_GET = do_HEAD = do_POST = do_DELETE = _do
+    do_GET = do_HEAD = do_POST = do_DELETE = _do  # noqa: N815 (the standard library's names)
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -157,10 +216,11 @@ def _type(name: str) -> str:
     return next((kind for end, kind in endings.items() if name.endswith(end)), "varchar(255)")
 
 
-def asked_of(url: str, query: str) -> list[tuple[Any, ...]]:
+def asked_of(url: str, query: str, schema: str = "public") -> list[tuple[Any, ...]]:
     engine = create_engine(url)
     try:
         with engine.connect() as connection:
+            connection.execute(text(f"set search_path to {schema}"))
             return [tuple(row) for row in connection.execute(text(query))]
     finally:
         engine.dispose()

@@ -23,7 +23,8 @@ def write_folder(run: JobRun, source: CohortSource, sink: ParquetFolder, cohort_
     object_place(run.runtime.settings.sink_places, run.claim.owner, sink.url, "sink.url")
     bucket, _, prefix = f"{sink.url}{cohort_id}".removeprefix("s3://").partition("/")
     objects, labs = S3Objects(bucket), LabValues(source)
-    batches, names = told_batches(run, source, labs), []
+    batches = told_batches(run, source, labs)
+    names: list[str] = []
     while (first := next(batches, None)) is not None:
         names.append(f"part-{len(names):05d}.parquet")
         some = _some(first, batches, sink.records_per_file)

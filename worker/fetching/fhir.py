@@ -17,7 +17,7 @@ from runtime.pinned_http import UnsentError
 from runtime.places import FhirPlace, Places, fhir_place
 from worker.fetching.basket import Basket
 from worker.fetching.smart import Tokens
-from worker.fetching.web import BUSY, GONE, GoneError, Web, retry_after
+from worker.fetching.web import BUSY, GONE, LONGEST_WAIT_SECONDS, GoneError, Web, retry_after
 
 T = TypeVar("T")
 # what the format `fhir` reads
@@ -84,7 +84,8 @@ class Exports:
     def _look(self, answer: Answer) -> Mapping[str, Any] | None:
         """The list of files; None if it is not there yet and was waited for."""
         if answer.status == 202:
-            self.basket.pause(retry_after(answer) or LOOK_SECONDS)
+            wait = retry_after(answer)
+            self.basket.pause(LOOK_SECONDS if wait is None else min(wait, LONGEST_WAIT_SECONDS))
             return None
         if answer.status in GONE:
             raise GoneError("the export has expired")
