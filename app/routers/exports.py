@@ -45,9 +45,9 @@ def export_cohort(
     submission = Submission(identity, "POST /cohorts/exports", key, asked, priority=priority)
     if (job := replayed_job(services, submission)) is not None:
         return accepted(identity, response, job, replayed=True)
-    check_sink(services.settings.sink_places, identity.owner, body.sink)
     with services.database.read_scope() as session:
         WithholdingRepository(session).check(identity.owner, job_id)
+    check_sink(services.settings.sink_places, identity.owner, body.sink)
     payload = checked_payload(ExportPayload, cohort_job_id=job_id, sink=body.sink)
     named: Named = {CohortRepository: job_id}
     detail = {"sink": body.sink.kind, "job": submission.job_id}
