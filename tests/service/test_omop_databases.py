@@ -148,20 +148,24 @@ def test_what_went_in_as_omop_comes_out_as_omop(shared_door: Door, warehouse: st
                                          " and table_schema = 'synthetic_a'")[0][0]  # fmt: skip
 
 
-def test_tables_of_others_are_never_replaced(shared_door: Door, warehouse: str, cohort: str) -> None:
-    path = f"/cohorts/{cohort}/exports"
+def test_tables_of_others_are_never_replaced(door: Door, warehouse: str) -> None:
+    one, other = (door.caller.cohort([records], evaluate=False) for records in ([[0, 1], [1]], [[2]]))
+    for each in (one, other):
+        door.http.post(f"/cohorts/{each}/release", json={"reason": "for a test"})
+
+    def written(cohort: str, **where: Any) -> dict[str, Any]:
+        return door.do(f"/cohorts/{cohort}/exports", sink=sink(**where))
+
     load_cdm(warehouse, "synthetic_theirs", {"person.csv": CDM["person.csv"]})
     for replace in (False, True):
-        job = shared_door.do(path, sink=sink("synthetic_theirs", replace=replace))
+        job = written(one, schema="synthetic_theirs", replace=replace)
         assert (job["state"], job["error"]["type"]) == ("failed", "conflict")
     assert asked_of(warehouse, "select count(*) from synthetic_theirs.person") == [(150,)]
-    assert shared_door.do(path, sink=sink("synthetic_b"))["state"] == "succeeded"
-    other = shared_door.caller.cohort([[[0, 1], [1]]])
-    shared_door.http.post(f"/cohorts/{other}/release", json={"reason": "for a test"})
-    taken = shared_door.do(f"/cohorts/{other}/exports", sink=sink("synthetic_b"))
-    assert "name another, or `replace` them" in taken["error"]["detail"]
-    again = shared_door.do(path, sink=sink("synthetic_b"))  # as an attempt that comes second
-    assert again["state"] == "succeeded"
-    assert shared_door.do(f"/cohorts/{other}/exports", sink=sink("synthetic_b", replace=True))["state"] == "succeeded"
+    assert written(one, schema="synthetic_b")["state"] == "succeeded"
+    assert "name another, or `replace` them" in written(other, schema="synthetic_b")["error"]["detail"]
+    assert written(one, schema="synthetic_b")["state"] == "succeeded"  # as an attempt that comes second
     assert asked_of(warehouse, "select count(*) from synthetic_b.person") == [(2,)]
-    assert "allowed: cdm, results, synthetic_*" in shared_door.refused(path, sink=sink("public"))
+    assert written(other, schema="synthetic_b", replace=True)["state"] == "succeeded"
+    assert asked_of(warehouse, "select count(*) from synthetic_b.person") == [(1,)]
+    refused = door.refused(f"/cohorts/{one}/exports", sink=sink("public"))
+    assert refused.endswith("allowed: cdm, results, synthetic_*")
