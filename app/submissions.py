@@ -55,7 +55,7 @@ Priority = Annotated[
 ]
 REPLAYED_HEADER = "Idempotent-Replayed"
 # the scope that submitting, cancelling or retrying a kind of job needs
-SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "data"}
+SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "data", "export": "generate"}
 
 AnyPayload = TypeVar("AnyPayload", bound=Payload)
 Named = Mapping[type[DatasetRepository] | type[ModelRepository] | type[CohortRepository], str]

@@ -6,14 +6,15 @@ read once per process by `get_settings`; mathematics never sees them.
 
 import hashlib
 import tempfile
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model_store.limits import Limits
 from model_store.timeouts import Timeouts
+from runtime.places import Places, sink_places, source_places
 from runtime.traces import Tracer
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -66,6 +67,10 @@ class Settings(BaseSettings):
     webhooks_private: bool = Field(
         False, description="webhooks may have http:// and other than public addresses; for networks of your own"
     )
+    sources: str = Field(
+        "", repr=False, description="where records may be fetched from: JSON, or the path of a file with it; none"
+    )
+    sinks: str = Field("", repr=False, description="where cohorts may be written to, in the same way; none")
     limit_queued_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may wait at a time")
     limit_running_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may run at a time; others wait")
     limit_queued_records: int = Field(
@@ -118,6 +123,28 @@ class Settings(BaseSettings):
     )
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
     device: str = Field("auto", description="auto, cpu or cuda")
+
+    @field_validator("sources")
+    @classmethod
+    def _sources_can_be_read(cls, text: str) -> str:
+        source_places(text)
+        return text
+
+    @field_validator("sinks")
+    @classmethod
+    def _sinks_can_be_read(cls, text: str) -> str:
+        sink_places(text)
+        return text
+
+    @cached_property
+    def source_places(self) -> Places:
+        """Where records may be fetched from."""
+        return source_places(self.sources)
+
+    @cached_property
+    def sink_places(self) -> Places:
+        """Where cohorts may be written to."""
+        return sink_places(self.sinks)
 
     @property
     def resolved_data_dir(self) -> Path:

@@ -16,7 +16,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from ehr.errors import EhrError, JobCancelledError, LeaseLostError, TimeLimitError, TurnOverError, WorkerStoppingError
+from ehr.errors import (
+    ComeBackError,
+    EhrError,
+    JobCancelledError,
+    LeaseLostError,
+    TimeLimitError,
+    TurnOverError,
+    WorkerStoppingError,
+)
 from model_store.repositories import Claim, LeaseRepository, OutboxRepository, TurnRepository
 from model_store.tables import Job
 from runtime.logs import job_id as job_id_of_logs
@@ -112,7 +120,7 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
     token = job_id_of_logs.set(claim.job_id)
     log.info("job starts", extra={"kind": claim.kind, "attempt": claim.attempt})
     steps = Steps(runtime.tracer)
-    run = JobRun(runtime, claim, JobProgress(claim.kind, steps.begin))
+    run = JobRun(runtime, claim, JobProgress(claim.kind, claim.payload, steps.begin))
     parent = Context.of(claim.payload.get(HEADER))
     try:
         with runtime.tracer.span(f"job {claim.kind}", CONSUMER, parent) as span:
@@ -187,6 +195,9 @@ def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> str:
     except (TurnOverError, WorkerStoppingError):
         _hand_over(run)
         return "given_back"
+    except ComeBackError as later:
+        _hand_over(run, later.wait_seconds)
+        return "given_back"
     except LeaseLostError:
         _give_way(run)
         return "lease_lost"
@@ -233,10 +244,11 @@ def _fail(run: JobRun, error: Exception) -> None:
         _give_way(run)
 
 
-def _hand_over(run: JobRun) -> None:
-    """The worker is told to stop: whoever is free goes on with the job, from what this attempt has kept of it."""
+def _hand_over(run: JobRun, wait_seconds: float = 0) -> None:
+    """The worker is told to stop, or has to wait: whoever is free then goes on with the job, from what this attempt has
+    kept of it."""
     try:
-        _give_back_uncounted(run)
+        _give_back_uncounted(run, wait_seconds)
         log.info("job handed over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
     except JobCancelledError:
         finish_cancel(run)
@@ -244,11 +256,13 @@ def _hand_over(run: JobRun) -> None:
         _give_way(run)
 
 
-def _give_back_uncounted(run: JobRun) -> None:
+def _give_back_uncounted(run: JobRun, wait_seconds: float = 0) -> None:
     """Queue the job again as if this attempt had not been; nothing of it remains but checkpoint and parts."""
-    task, queue = ROUTES[run.claim.kind]
-    scope = run.runtime.database.session_scope
-    patiently(scope, lambda session: LeaseRepository(session).give_back(run.claim, task, queue, counts=False))
+
+    def write(session: Session) -> None:
+        LeaseRepository(session).give_back(run.claim, *ROUTES[run.claim.kind], wait_seconds, counts=False)
+
+    patiently(run.runtime.database.session_scope, write)
     _remove_own(run)
 
 

@@ -2,18 +2,21 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.contract import STEPS
+from worker.contract import steps_of
 
 
 class JobProgress:
     """Advanced by the working thread, read by the heartbeat thread. `on_step` hears of each step that begins."""
 
-    def __init__(self, kind: str, on_step: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, kind: str, payload: Mapping[str, Any] | None = None, on_step: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._on_step = on_step
-        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in STEPS[kind]]
+        names = steps_of(kind, payload or {})
+        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in names]
         self._current = 0
         self._started = time.monotonic()
         self._first_value = 0.0

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
 from runtime.traces import HEADER
-from worker.contract import STEPS, Kind
+from worker.contract import Kind, steps_of
 
 NOT_ASKED_FOR = ("warnings", HEADER)  # of a payload: what the service has added
 
@@ -213,7 +213,8 @@ class JobAnswer(Answer):
 def _progress(job: Job) -> ProgressAnswer:
     """A job that has not begun shows its steps too, so that clients can draw their bars from the start."""
     details = dict(job.progress or {})
-    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
+    names = steps_of(job.kind, job.payload)
+    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in names]
     step, remaining = details.pop("step", None), details.pop("remaining_seconds", None)
     if job.state == "succeeded":  # the last heartbeat may have been before the end
         steps = [s | {"maximum": s["maximum"] or 1, "value": s["maximum"] or 1} for s in steps]

@@ -173,6 +173,11 @@ def test_lists_filter_and_sort(caller: Caller) -> None:
     assert set(listed(caller, "models", name="B")) == {models[0], models[4]}  # in capitals or not
     assert listed(caller, "models", name="%") == [models[1]] and listed(caller, "models", name="_") == [models[3]]
     assert listed(caller, "models", id=models[2][:14]) == [models[2]]
+    for model, tags in zip(models, (["pilot", 'ä"b'], ["pilots"], ["pilot"]), strict=False):
+        caller.http.patch(f"/models/{model}", json={"tags": tags}).raise_for_status()
+    assert set(listed(caller, "models", tag="pilot")) == {models[0], models[2]}
+    assert listed(caller, "models", tag='ä"b', generator="d3pm") == [models[0]]
+    assert listed(caller, "models", tag="pil") == []
     job = caller.job("train", name="x")
     assert listed(caller, "jobs", id=job[:12], state="queued", kind="train") == [job]
     cohort = caller.cohort([[[0]]], model_id=models[0])
