@@ -34,6 +34,7 @@ class SparseDenoiser(Denoiser):
     common: Tensor
     prevalence: Tensor
     log_sizes: Tensor
+    paired: Tensor | None
 
     def __init__(self, noise: Noise, prevalence: Tensor, sizes: Tensor, config: SparseConfig) -> None:
         """`prevalence` (N,) and `sizes` (largest size + 1,), the share of records with each number of codes."""
@@ -54,7 +55,11 @@ class SparseDenoiser(Denoiser):
         self.out = nn.Linear(width, n)
         nn.init.zeros_(self.out.weight)
         self.out.bias.data.copy_(prior_logits(noise, prevalence))
-        self.pairwise = nn.Embedding(n, n) if config.pairwise else None
+        # Of a wide vocabulary only the most common codes have a weight for each other (docs/decisions/0102).
+        m = min(config.pairwise_codes, n)
+        self.pairwise = nn.Embedding(m, m) if config.pairwise else None
+        paired = prevalence.argsort(descending=True, stable=True)[:m].sort().values if m < n else None
+        self.register_buffer("paired", paired if config.pairwise else None)  # (m,); None: all codes are
         if self.pairwise is not None:
             nn.init.zeros_(self.pairwise.weight)
         # Only a noise that reveals begins with something known, from which a size could be told.
@@ -78,6 +83,7 @@ class SparseDenoiser(Denoiser):
         return CodeTables(
             outputs=("out.weight",),
             pairs=() if self.pairwise is None else ("pairwise.weight",),
+            paired=None if self.paired is None else tuple(self.paired.tolist()),
             bias="out.bias",
         )
 
@@ -86,7 +92,11 @@ class SparseDenoiser(Denoiser):
         bag = PresentCodes(x_t, evidence, self.out.bias)
         logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size, beside)) + evidence
         if self.pairwise is not None:
-            logits = logits + bag.sum_rows(self.pairwise.weight)
+            if self.paired is None:
+                logits = logits + bag.sum_rows(self.pairwise.weight)
+            else:
+                some = PresentCodes(x_t[:, self.paired], evidence[:, self.paired], self.out.bias[self.paired])
+                logits = logits.index_add(1, self.paired, some.sum_rows(self.pairwise.weight))
         if beside is not None:
             logits = logits + beside.logits
         return logits.float()
@@ -184,7 +194,13 @@ class SparseReading(Reading):
         z = network.trunk(self.sum[some] + context)
         logits = F.linear(z, network.out.weight[codes], network.out.bias[codes])
         if network.pairwise is not None:
-            logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
+            if network.paired is None:
+                logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
+            else:
+                place = torch.searchsorted(network.paired, codes).clamp(max=len(network.paired) - 1)
+                asked = (network.paired[place] == codes).nonzero().squeeze(1)
+                known = (self.x[some][:, network.paired] == PRESENT).float()
+                logits[:, asked] += known @ network.pairwise.weight[:, place[asked]]
         if self.beside is not None:
             logits += self.beside.logits[:, codes]
         return logits[same_as]
