@@ -25,7 +25,7 @@ from worker.runtime import Runtime
 def dataset_of(runtime: Runtime, owner: str, dataset_id: str) -> StoredDataset:
     with runtime.database.read_scope() as session:
         row = DatasetRepository(session).get(owner, dataset_id)
-    return load_dataset(runtime.store, row.prefix, row.manifest_hash)
+    return load_dataset(runtime.store, row.prefix, row.manifest_hash, runtime.settings.stream_bytes)
 
 
 def cdm_of(runtime: Runtime, owner: str, dataset_id: str) -> bytes | None:
