@@ -1,5 +1,6 @@
 """EHR-D3PM: every setting with its range, the presets, and which of them suits which data."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -41,7 +42,7 @@ class SparseConfig(Config):
     )
     pairwise: bool = Field(True, description="the skip from present codes to logits, a weight for each pair")
     pairwise_codes: int = Field(
-        4096, ge=1, le=WIDEST, description="how many of the most common codes have such weights; see decisions/0102"
+        4096, ge=1, le=100_000, description="how many of the most common codes have such weights; see decisions/0102"
     )
     size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
     dropout: float = Field(0.15, ge=0, lt=1)
@@ -121,6 +122,14 @@ class D3PMConfig(Config):
         if isinstance(self.denoiser, LinformerConfig):  # whose steps take as long as hundreds of ours
             every = 1
         return self.model_copy(update={"training": self.training.model_copy(update={"checkpoint_every": every})})
+
+
+def as_stored(settings: Mapping[str, Any], n_codes: int) -> dict[str, Any]:
+    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight."""
+    denoiser = settings["denoiser"]
+    if denoiser.get("kind") == "sparse":
+        denoiser = {"pairwise_codes": n_codes, **denoiser}
+    return {**settings, "denoiser": denoiser}
 
 
 _PAPER_OPTIMISER: dict[str, Any] = {

@@ -3,38 +3,59 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import worker.ranks.parent as parent
+from ehr.errors import TrainingError
+from ehr.records import Records
 from model_store.bundles import load_bundle
+from model_store.datasets import load_dataset
 from model_store.files import unpack_arrays
-from model_store.repositories import ModelRepository
+from model_store.repositories import DatasetRepository, ModelRepository
+from runtime.settings import Settings
 from tests.service.fixtures import NewUrl, new_stand
 from tests.service.servers import wait_until
 from tests.service.stand import OWNER, Stand, Worker, long_csv
-from worker.ranks.parent import device_of, environment_of
+from worker.engine.checkpoints import Checkpoint
+from worker.engine.generators import FitRequest
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.ranks.parent import RankLostError, device_of, environment_of
 
-EPOCHS = 40
+EPOCHS = 12
 # dropout is drawn by each process for its own rows: without it, two processes follow the path of one
 SETTINGS: dict[str, Any] = {
     "denoiser": {"kind": "sparse", "width": 16, "blocks": 1, "dropout": 0.0, "input_dropout": 0.0},
     "timesteps": 50,
-    "training": {"epochs": EPOCHS, "batch_size": 64, "holdout_draws": 1},
+    "training": {"epochs": EPOCHS, "batch_size": 64, "holdout_draws": 1, "evaluate_every": 1},
 }
 TOGETHER = {"TRAIN_PROCESSES": "2"}
 
 
+@dataclass
+class Ward:
+    """A stand with a worker that trains in two processes, a dataset, and a model that lost one of them on its way."""
+
+    stand: Stand
+    worker: Worker
+    dataset_id: str
+    model_id: str
+    job_id: str
+
+
 @pytest.fixture(scope="module")
-def ward(new_url: NewUrl) -> Iterator[tuple[Stand, str]]:
-    """A stand with a dataset."""
+def ward(new_url: NewUrl) -> Iterator[Ward]:
     with new_stand(new_url("sqlite")) as stand:
-        worker = stand.worker()
+        worker = stand.worker(**TOGETHER)
         dataset_id = stand.succeed(stand.ingest(long_csv(600), may_be_attacked=False))["dataset_id"]
-        worker.kill()
-        yield stand, dataset_id
+        lost = stand.train(dataset_id, settings=SETTINGS)
+        os.kill(began(stand, worker, lost)[1], signal.SIGKILL)
+        model_id = stand.succeed(lost)["model_id"]
+        yield Ward(stand, worker, dataset_id, model_id, lost)
 
 
 def ranks_of(worker: Worker) -> list[int]:
@@ -58,77 +79,88 @@ def began(stand: Stand, worker: Worker, job_id: str) -> list[int]:
     return ranks
 
 
-def weights_and_curve(stand: Stand, model_id: str) -> tuple[dict[str, Any], list[dict[str, float]]]:
+def weights_and_details(stand: Stand, model_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     with stand.database.read_scope() as session:
         row = ModelRepository(session).get(OWNER, model_id)
-    return unpack_arrays(load_bundle(stand.store, row.prefix, row.manifest_hash).weights), row.details["curve"]
+    return unpack_arrays(load_bundle(stand.store, row.prefix, row.manifest_hash).weights), row.details
 
 
-def test_a_lost_process_and_a_deploy_change_nothing(ward: tuple[Stand, str]) -> None:
-    """Stopped in two ways at two places, two trainings end in the same bits, and close to what one process makes."""
-    stand, dataset_id = ward
-    worker = stand.worker(**TOGETHER)
-    lost = stand.train(dataset_id, settings=SETTINGS)
-    os.kill(began(stand, worker, lost)[1], signal.SIGKILL)
-    first = stand.succeed(lost)["model_id"]
-    assert stand.job(lost).attempt == 1  # the worker itself was not lost
-    assert "a training process was lost" in worker.log.read_text()
+def test_a_training_that_lost_a_process_follows_the_path_of_one(ward: Ward) -> None:
+    assert ward.stand.job(ward.job_id).attempt == 1  # the worker itself was not lost
+    assert "a training process was lost" in ward.worker.log.read_text()
+    with ward.stand.database.read_scope() as session:
+        row = DatasetRepository(session).get(OWNER, ward.dataset_id)
+    dataset = load_dataset(ward.stand.store, row.prefix, row.manifest_hash)
+    splits = dataset.split("train"), dataset.split("holdout")
+    _, details = weights_and_details(ward.stand, ward.model_id)
+    request = FitRequest(*splits, details["settings"], groups=dataset.groups, rules=dataset.rules, device="cpu")
+    alone = D3PMGenerator.fit(request)
+    together, expected = ([point["held_out"] for point in each] for each in (details["curve"], alone.curve))
+    assert together[-1] < together[0] - 0.01  # it did learn
+    np.testing.assert_allclose(together, expected, rtol=1e-3)
 
-    moved = stand.train(dataset_id, settings=SETTINGS)
+
+def test_a_cancel_ends_all_processes(ward: Ward) -> None:
+    endless = {**SETTINGS, "training": {**SETTINGS["training"], "epochs": 100_000}}
+    job_id = ward.stand.train(ward.dataset_id, settings=endless)
+    began(ward.stand, ward.worker, job_id)
+    ward.stand.cancel(job_id)
+    assert ward.stand.wait(job_id).state == "cancelled"
+    wait_until(lambda: ranks_of(ward.worker) == [], "the end of all processes")
+    wait_until(lambda: ward.stand.blobs(f"checkpoints/{job_id}") == [], "removal of checkpoints")
+    assert list((ward.stand.folder / "scratch").iterdir()) == []
+
+
+def test_a_deploy_changes_nothing(ward: Ward) -> None:
+    """Stopped in two ways at two places, two trainings end in the same bits."""
+    stand, worker = ward.stand, ward.worker
+    moved = stand.train(ward.dataset_id, settings=SETTINGS)
     began(stand, worker, moved)
     worker.process.terminate()
-    worker.process.wait(60)
+    worker.process.wait(120)
     assert "job handed over" in worker.log.read_text()
     assert ranks_of(worker) == []
-    other = stand.worker(**TOGETHER)
-    second = stand.succeed(moved)["model_id"]
-    other.kill()
-
-    stand.worker()
-    alone = stand.succeed(stand.train(dataset_id, settings=SETTINGS))["model_id"]
-    (a, of_a), (b, of_b), (_, of_c) = (weights_and_curve(stand, each) for each in (first, second, alone))
-    assert all(np.array_equal(a[name], b[name]) for name in a) and of_a == of_b
-    held_out = [[point["held_out"] for point in curve] for curve in (of_a, of_c)]
-    assert held_out[0][-1] < held_out[0][0] - 0.1  # it did learn
-    np.testing.assert_allclose(*held_out, rtol=1e-3)
-    stand.workers[-1].kill()
+    stand.worker(**TOGETHER, STREAM_BYTES="0")
+    after = stand.succeed(moved)["model_id"]
+    (a, of_a), (b, of_b) = (weights_and_details(stand, each) for each in (after, ward.model_id))
+    assert all(np.array_equal(a[name], b[name]) for name in b) and of_a["curve"] == of_b["curve"]
 
 
-def test_a_cancel_ends_all_processes(ward: tuple[Stand, str]) -> None:
-    stand, dataset_id = ward
-    worker = stand.worker(**TOGETHER)
-    endless = {**SETTINGS, "training": {**SETTINGS["training"], "epochs": 100_000}}
-    job_id = stand.train(dataset_id, settings=endless)
-    began(stand, worker, job_id)
-    stand.cancel(job_id)
-    assert stand.wait(job_id).state == "cancelled"
-    wait_until(lambda: ranks_of(worker) == [], "the end of all processes")
-    wait_until(lambda: stand.blobs(f"checkpoints/{job_id}") == [], "removal of checkpoints")
-    assert list((stand.folder / "scratch").iterdir()) == []
-    worker.kill()
+class Lost:
+    """Processes of which one is always lost."""
+
+    starts = 0
+
+    def __init__(self, *_: Any) -> None:
+        Lost.starts += 1
+
+    def __enter__(self) -> "Lost":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def listen(self, *_: Any) -> None:
+        raise RankLostError("process 1 of 2 that trained ended with signal 9")
 
 
-def test_a_process_that_is_always_lost_is_a_failure(ward: tuple[Stand, str]) -> None:
-    stand, dataset_id = ward
-    worker = stand.worker(**TOGETHER, MAX_ATTEMPTS="1", CHECKPOINT_SECONDS="600")
-    endless = {**SETTINGS, "training": {**SETTINGS["training"], "epochs": 100_000}}
-    job_id = stand.train(dataset_id, settings=endless)
-    wait_until(lambda: "train" in str(stand.job(job_id).progress), "the first steps")
-    os.kill(ranks_of(worker)[0], signal.SIGKILL)
-    job = stand.wait(job_id)
-    assert job.state == "failed" and job.error is not None
-    assert job.error["type"] == "training-failed" and "signal 9" in job.error["detail"]
-    assert ranks_of(worker) == []
-    worker.kill()
+@pytest.mark.parametrize(("steps", "starts"), [([None, None, None], 3), ([10, 20, 20, 20], 4)])
+def test_a_process_that_is_always_lost_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, steps: list[int | None], starts: int
+) -> None:
+    """After as many times in a row without getting further as a job has attempts."""
+    left = iter(steps)
 
+    class Kept:
+        def newest(self) -> Checkpoint | None:
+            step = next(left)
+            return None if step is None else Checkpoint({}, {"step": step})
 
-def test_what_processes_cannot_do_is_told_as_one_would(ward: tuple[Stand, str]) -> None:
-    stand, dataset_id = ward
-    worker = stand.worker(**TOGETHER)
-    odd = {**SETTINGS, "training": {**SETTINGS["training"], "batch_size": 63}}
-    job = stand.wait(stand.train(dataset_id, settings=odd))
-    assert job.error == {"type": "bad-data", "detail": "a batch of 63 records cannot be shared evenly by 2 processes"}
-    worker.kill()
+    monkeypatch.setattr(parent, "Ranks", Lost)
+    Lost.starts = 0
+    request = FitRequest(Records.from_sets([[0], [1]], 2))
+    with pytest.raises(TrainingError, match="signal 9"):
+        parent.fit_together(2, "d3pm", request, Kept(), Settings(max_attempts=3))  # type: ignore[arg-type]
+    assert Lost.starts == starts
 
 
 def test_each_process_has_its_gpu_and_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

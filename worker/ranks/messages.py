@@ -96,7 +96,7 @@ def _write_array(file: BinaryIO, kind: type, n: int, parts: Iterable[NDArray[Any
     file.write(bytes(-file.tell() % ALIGNED))
     file.write(LENGTHS.pack(n, np.dtype(kind).itemsize))
     for part in parts:
-        file.write(np.ascontiguousarray(part, dtype=kind).tobytes())
+        file.write(np.ascontiguousarray(part, dtype=kind).data)
 
 
 def _read_records(file: mmap.mmap, n_codes: int) -> Records:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PM, D3PMConfig
+from ehr.generators.d3pm import D3PM, D3PMConfig, as_stored
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
@@ -282,7 +282,7 @@ class D3PMGenerator(Generator):
         cls.require_own(state, STATE_VERSION)
         prevalence = state.tensors["prevalence"]
         groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
-        settings = D3PMConfig(**state.config["settings"])
+        settings = D3PMConfig(**as_stored(state.config["settings"], len(prevalence)))
         rules = Rules.from_json(state.config.get("rules", {}), groups)
         generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups, rules=rules)
         weights = {
