@@ -10,6 +10,9 @@ python -m benchmarks.fleet [--quick] [--stage NAME] [--other DIR] [--json FILE]
 `ten_million`: ten million records through the API: seconds and memory.
 `deploys`: workers are told to stop, one after the other, under load: jobs lost.
 `upgrade`: the version of another checkout becomes this one under load: jobs failed.
+`paper_mimic`: the memory that a training step of the paper's network takes.
+`wide`: the memory that 20,000 codes take, from the upload to the report.
+`stream`: the memory that training on ten million records takes, which stay in the store.
 
     git worktree add /tmp/other COMMIT && python -m benchmarks.fleet --stage upgrade --other /tmp/other
 """
@@ -23,9 +26,12 @@ from benchmarks._fleet_cohorts import scaling, ten_million
 from benchmarks._fleet_deploys import deploys, upgrade
 from benchmarks._fleet_fair import fair
 from benchmarks._fleet_history import history
+from benchmarks._fleet_paper_mimic import paper_mimic
 from benchmarks._fleet_parts import HERE
 from benchmarks._fleet_s3 import s3_writers
+from benchmarks._fleet_stream import stream
 from benchmarks._fleet_threads import threads
+from benchmarks._fleet_wide import wide
 from benchmarks._harness import Figures, run_stages
 
 # name -> a function of (figures, quick)
@@ -37,6 +43,9 @@ STAGES: dict[str, Callable[[Figures, bool], None]] = {
     "history": history,
     "ten_million": ten_million,
     "deploys": deploys,
+    "paper_mimic": paper_mimic,
+    "wide": wide,
+    "stream": stream,
 }
 
 

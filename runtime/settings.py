@@ -122,6 +122,18 @@ class Settings(BaseSettings):
         0, ge=0, description="threads of each job; 0: the cores there are, divided by WORKER_CONCURRENCY"
     )
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
+    stream_bytes: int = Field(
+        256 * MIB,
+        ge=0,
+        description="of larger datasets the codes stay in the store's file (S3: a copy), and d3pm reads them in pieces",
+    )
+    train_processes: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="processes that share one training of d3pm, each with a GPU of its own where there are any; 0: as "
+        "many as there are GPUs with the network `linformer`, one otherwise",
+    )
     device: str = Field("auto", description="auto, cpu or cuda")
 
     @field_validator("sources")

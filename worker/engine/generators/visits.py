@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import DataError, StateError
+from ehr.generators.d3pm import as_stored
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.groups import Groups
 from ehr.histories import Histories
@@ -202,7 +203,7 @@ class VisitsGenerator(HistoryGenerator):
         gaps, static = GapBuckets(tensors["gap_edges"].numpy()), tensors["static"].numpy()
         groups = Groups.from_json(config["groups"], range(len(tensors["prevalence"])))
         tokens = VisitTokens(config["codes"], static, gaps, groups)
-        settings = VisitsConfig(**config["settings"])
+        settings = VisitsConfig(**as_stored(config["settings"], len(tensors["prevalence"])))
         generator = cls(settings, tokens, tensors["prevalence"], tensors["sizes"], config["most_visits"])
         prefix = "denoiser/"
         weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
