@@ -33,7 +33,8 @@ def patients(report: Report | ShareableReport) -> Iterator[Picture]:
         shown = "" if len(each.days) == each.visits else f", the first {len(each.days)} shown"
         codes = [(f"{code.code} {report.names.get(code.code, '')}".strip(), code.days) for code in each.codes]
         rows.append(Row(f"{number}. {who or 'patient'} ({each.visits} visits{shown})", each.days, codes))
-    yield Picture(timelines(rows, f"Timelines of {len(rows)} synthetic patients"), "Synthetic patients.", PATIENTS)
+    drawing = timelines(rows, f"Timelines of {len(rows)} synthetic patients")
+    yield Picture(drawing, "Synthetic patients.", PATIENTS, wide=True)
 
 
 def spans(report: Report | ShareableReport) -> Iterator[Picture]:

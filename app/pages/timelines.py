@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from app.pages.svg import RIGHT, Axis, _step, _svg
+from app.pages.svg import RIGHT, Axis, document, round_step
 
 WIDTH = 820  # across the page: a timeline is long
-NAMES = 300  # that is kept for what codes are called
+NAMES = 310  # that is kept for what codes are called
 LINE, HEAD, GAP, FOOT = 16, 22, 14, 44
-MOST_LETTERS = 46
+MOST_LETTERS = 44
 YEAR = 365.25
 
 
@@ -26,7 +26,7 @@ class Row:
 def timelines(rows: Sequence[Row], label: str) -> Markup:
     years = max((row.visits[-1] for row in rows), default=1) / YEAR or 0.1
     height = sum(HEAD + LINE * len(row.codes) + GAP for row in rows) + FOOT
-    step = _step(years)
+    step = round_step(years)
     ticks = [(step * k, f"{step * k:g}") for k in range(int(years / step) + 1)]
     x = Axis(0.0, years, NAMES, WIDTH - RIGHT, ticks)
     bottom = height - FOOT
@@ -46,7 +46,7 @@ def timelines(rows: Sequence[Row], label: str) -> Markup:
             shapes.append(f'<text x="12" y="{y + 4}">{escape(_short(name))}</text>')
             shapes += [f'<circle class="synthetic" cx="{x.at(day / YEAR)}" cy="{y}" r="3.5"/>' for day in days]
         top += HEAD + LINE * len(row.codes) + GAP
-    return _svg(WIDTH, height, label, shapes)
+    return document(WIDTH, height, label, shapes)
 
 
 def _short(name: str) -> str:

@@ -105,7 +105,7 @@ def test_what_cannot_be_is_refused_with_the_nearest_that_can(caller: Caller) -> 
     answer = caller.http.post(
         "/generate", json={"model_id": model_id, "n": 9, "history": {"ever": [E11], "never": [E11]}}
     )
-    assert assert_problem(answer, 422, "contradiction")["relaxation"]["dropped"]
+    assert assert_problem(answer, 422, "bad-condition")["relaxation"]["dropped"]
 
 
 def test_without_drawn_patients_nothing_is_known(caller: Caller) -> None:
@@ -142,7 +142,7 @@ def test_a_preview_shows_drawn_patients_with_their_visits(caller: Caller, analys
     assert "fewer than 50 patients" in str(assert_problem(few, 409, "conflict")["detail"])
     assert exposure(analyst, model_id)["records"] == 3
     wrong = analyst.http.post("/probe", json={"model_id": model_id, "conditions": {"all_of": [E11]}})
-    assert "`history` says" in str(assert_problem(wrong, 422, "validation")["detail"])
+    assert "`history` says" in str(assert_problem(wrong, 422, "invalid-request")["detail"])
 
 
 def test_parts_of_a_request_are_the_whole() -> None:

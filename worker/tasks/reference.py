@@ -118,7 +118,8 @@ def _checked(
     else:
         records, real = drawn, [dataset.split(name, holdout_share) for name in SPLITS]
     sets_rng, rng = np.random.default_rng(REFERENCE_SEED).spawn(2)
-    sets = AttackSets(records, *real, sets_rng)
+    train, holdout, test = real
+    sets = AttackSets(records, train, holdout, test, sets_rng)
     if (reason := sets.too_small()) is not None:
         return None, reason
     if near_identical(records, Records.concatenate(real)):

@@ -64,12 +64,12 @@ def attack_cohort(
     points = placed.at(members), placed.at(others)
     return [
         *(
-            Variant(name, *(score(placed, side) for side in points))
+            Variant(name, score(placed, points[0]), score(placed, points[1]))
             for name, score in zip(VARIANTS, (domias, gen_lra), strict=True)
         ),
         *(
-            Variant(name, *(score(cohort, known, side) for side in (members, others)))
-            for name, score in compared.items()
+            Variant(name, compare(cohort, known, members), compare(cohort, known, others))
+            for name, compare in compared.items()
         ),
     ]
 

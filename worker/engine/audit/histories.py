@@ -127,7 +127,8 @@ def measure_last_visit(model: AuditedHistories, rng: np.random.Generator) -> lis
         if min(len(side) for side in sides) < FEWEST_PEOPLE:
             variants.append(Variant.missing(name, TOO_FEW, rare))
         else:
-            variants.append(Variant(name, *lifts(chances, sides, rest), rare=rare))
+            members, others = lifts(chances, sides, rest)
+            variants.append(Variant(name, members, others, rare=rare))
     return variants
 
 
@@ -169,7 +170,8 @@ def measure_loss(model: AuditedHistories, rng: np.random.Generator) -> list[Vari
         if min(len(side) for side in sides) < FEWEST_PEOPLE:
             variants.append(Variant.missing(name, TOO_FEW, rare))
         else:
-            variants.append(Variant(name, *(-losses(side, seed, DRAWS).sum(1) for side in sides), rare=rare))
+            members, others = (-losses(side, seed, DRAWS).sum(1) for side in sides)
+            variants.append(Variant(name, members, others, rare=rare))
     return variants
 
 

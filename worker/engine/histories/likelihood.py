@@ -13,7 +13,7 @@ from worker.engine.histories.tokens import VisitTokens
 from worker.engine.losses import LOSS_TIMES, elbo_terms
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 
-PATIENTS_AT_ONCE = 64
+VISITS_AT_ONCE = 1024
 
 
 @torch.no_grad()
@@ -31,8 +31,7 @@ def history_losses(
     rows, device = Learnable.of(histories, most_visits), next(denoiser.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     losses = np.zeros((len(rows), len(LOSS_TIMES)))
-    for start in range(0, len(rows), PATIENTS_AT_ONCE):
-        patients = np.arange(start, min(start + PATIENTS_AT_ONCE, len(rows)))
+    for patients in _batches(rows.histories):
         some = rows.take(patients)
         visits = Batch.of(some, tokens, device)
         beside = visits.beside(denoiser)
@@ -55,8 +54,7 @@ def last_visits(
     device = next(denoiser.parameters()).device
     codes, parts = torch.arange(tokens.n_codes, device=device), []
     most = max(int(histories.visit_counts().max(initial=1)), 1)
-    for start in range(0, len(histories), PATIENTS_AT_ONCE):
-        patients = np.arange(start, min(start + PATIENTS_AT_ONCE, len(histories)))
+    for patients in _batches(histories):
         some = Learnable.of(histories.take(patients), most)
         visits = Batch.of(some, tokens, device)
         last = torch.from_numpy(some.histories.offsets[1:] - 1).to(device)
@@ -65,6 +63,12 @@ def last_visits(
         logits = denoiser.reading(x, None, visits.beside(denoiser).take(last)).logits(codes)
         parts.append(_probabilities(noise, logits, codes, x).cpu().numpy())
     return np.concatenate(parts)
+
+
+def _batches(histories: Histories) -> list[NDArray[np.int64]]:
+    """Patients in order, as many together as have about so many visits: some have hundreds."""
+    number = (histories.offsets[1:] - 1) // VISITS_AT_ONCE
+    return np.split(np.arange(len(histories)), np.flatnonzero(np.diff(number)) + 1)
 
 
 def _probabilities(noise: Noise, logits: Tensor, codes: Tensor, x: Tensor) -> Tensor:
