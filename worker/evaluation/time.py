@@ -14,9 +14,10 @@ from worker.evaluation.figures import of_metric
 from worker.evaluation.plan import FamilyPlan, reported
 from worker.evaluation.subject import OverTime, Subject
 
-# What a report looks at, of each set: enough for intervals of a percent, whatever the size of the data and the cohort.
+# What a report looks at, of each set, whatever the size of the data and the cohort.
 MOST_PATIENTS = 5_000
-MOST_PAIRS = 4_000_000  # of codes of one visit, of two that follow each other, and of one patient
+MOST_PAIRS = 12_000_000  # of codes of one visit and of two that follow each other
+MOST_ORDERS = 4_000_000  # of codes of one patient, all of which are held in memory
 
 
 def time_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan | None:
@@ -62,5 +63,7 @@ def looked_at(histories: Histories, rng: np.random.Generator) -> Histories:
     after = np.append(sizes[1:], 0)
     after[some.offsets[1:] - 1] = 0
     of_visits = np.add.reduceat(sizes * (sizes + after), some.offsets[:-1]) if len(some) else sizes
-    enough = int(np.searchsorted(np.cumsum(of_visits + np.square(some.ever().sizes())), MOST_PAIRS, side="right"))
+    of_patients = np.square(some.ever().sizes())
+    limits = ((of_visits, MOST_PAIRS), (of_patients, MOST_ORDERS))
+    enough = min(int(np.searchsorted(np.cumsum(pairs), most, side="right")) for pairs, most in limits)
     return some if enough >= len(some) else some.take(np.arange(max(enough, N_GROUPS)))
