@@ -24,6 +24,7 @@ from ehr.records import Records
 from ehr.rules import Rules
 from ehr.streams import RecordStream
 from ehr.vocabulary import Vocabulary
+from model_store.arrays import arrays_of, histories_in, time_arrays
 from model_store.blobs import BlobStore
 from model_store.files import CDM, hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
 from model_store.manifests import DatasetManifest, vocabulary_in
@@ -189,7 +190,7 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str, most_bytes: 
         groups if manifest.groups else None,
         Rules.from_json(manifest.rules, groups) if manifest.rules else None,
         manifest.curves,
-        _histories(records, arrays),
+        histories_in(records, arrays),
         read,
     )
 
@@ -209,15 +210,5 @@ def _stored_arrays(
 def _arrays(
     records: Records, position: NDArray[np.float32], histories: Histories | None = None
 ) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"indptr": records.indptr, "indices": records.indices, "position": position}
-    if histories is not None:
-        arrays |= {"offsets": histories.offsets, "gaps": histories.gaps}
-        arrays |= {"static_indptr": histories.static.indptr, "static_indices": histories.static.indices}
-    return arrays
-
-
-def _histories(visits: Records, arrays: Mapping[str, NDArray[Any]]) -> Histories | None:
-    if "offsets" not in arrays:
-        return None
-    static = Records(arrays["static_indptr"], arrays["static_indices"], visits.n_codes)
-    return Histories(visits, arrays["offsets"], arrays["gaps"], static)
+    arrays = arrays_of(records) | {"position": position}
+    return arrays if histories is None else arrays | time_arrays(histories)

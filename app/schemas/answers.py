@@ -62,6 +62,7 @@ class RelaxationAnswer(Answer):
 
     conditions: dict[str, list[str] | list[list[str]]]
     targets: list[dict[str, Any]]
+    history: dict[str, Any] | None = Field(None, description="of models of histories: instead of conditions")
     dropped: list[dict[str, Any]] = Field(
         description="what had to go: the field and its codes, with a `reason` if those are unknown and none is close"
     )

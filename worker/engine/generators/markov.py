@@ -12,7 +12,13 @@ from ehr.histories import Histories
 from ehr.records import Records
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.gaps import GapBuckets
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks
+from worker.engine.histories.protocol import (
+    HistoryFit,
+    HistoryGenerator,
+    HistoryRequest,
+    LastVisits,
+    histories_in_chunks,
+)
 from worker.engine.histories.tokens import in_order
 
 STATE_VERSION = 1
@@ -86,6 +92,15 @@ class MarkovGenerator(HistoryGenerator):
             visits.append(Records.from_dense(x))
             gaps.append(self.gaps.days(rng.choice(len(self.gaps), len(slots), p=self.gap_shares), rng))
         return in_order(np.concatenate(who), np.concatenate(gaps), Records.concatenate(visits), static)
+
+    def last_visits(self) -> LastVisits:
+        def chances(histories: Histories, known: Records) -> NDArray[np.float32]:
+            before = histories.visits.take(np.maximum(histories.offsets[1:] - 2, 0)).to_dense(bool)
+            again = np.where(before, self.codes[2], self.codes[1])
+            has_one = histories.visit_counts() == 1
+            return np.asarray(np.where(has_one[:, None], self.codes[0], again), dtype=np.float32)
+
+        return chances
 
     def state(self) -> State:
         arrays = {

@@ -1,6 +1,7 @@
 """Patients over time by masked diffusion within a visit, visit after visit."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,10 +21,19 @@ from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.batch import Batch, Learnable, keeping
 from worker.engine.histories.earlier import Earlier
 from worker.engine.histories.gaps import GapBuckets
+from worker.engine.histories.likelihood import history_losses, last_visits
 from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.particles import conditioned_histories, pilot_of
 from worker.engine.histories.pilot import Pilot
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks, join
+from worker.engine.histories.protocol import (
+    HistoryFit,
+    HistoryGenerator,
+    HistoryLosses,
+    HistoryRequest,
+    LastVisits,
+    histories_in_chunks,
+    join,
+)
 from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
@@ -111,6 +121,12 @@ class VisitsGenerator(HistoryGenerator):
         generator = torch.Generator(self.device).manual_seed(seed)
         rows = Learnable.of(histories, self.config.most_visits)
         return visits_elbo(self.denoiser, self.noise, self.tokens, rows, generator, draws)
+
+    def history_losses(self) -> HistoryLosses:
+        return partial(history_losses, self.denoiser, self.noise, self.tokens, self.config.most_visits)
+
+    def last_visits(self) -> LastVisits:
+        return partial(last_visits, self.denoiser, self.noise, self.tokens)
 
     @torch.no_grad()
     def next_visits(self, histories: Histories) -> NDArray[np.float32]:
