@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ehr.errors import DataError, StateError
 from ehr.generators.visits import VISITS, VisitsConfig
-from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
@@ -18,7 +17,6 @@ from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.batch import Batch, Learnable, keeping
 from worker.engine.histories.earlier import Earlier
-from worker.engine.histories.gaps import GapBuckets
 from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.particles import conditioned_histories, pilot_of
 from worker.engine.histories.pilot import Pilot
@@ -31,7 +29,7 @@ from worker.engine.noise import HIDDEN, AbsorbingNoise
 from worker.engine.training import TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 PATIENTS_AT_ONCE = 256
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
@@ -74,7 +72,7 @@ class VisitsGenerator(HistoryGenerator):
         )
         if train is None or len(train) == 0:
             raise DataError("there is nothing to learn from: every patient breaks a group")
-        tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups)
+        tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups, request.rules)
         records = tokens.records(train.histories, train.cut)
         sizes = np.append(np.bincount(records.sizes()), 0)  # the last entry stands for anything larger
         prevalence = torch.from_numpy(records.prevalence())
@@ -160,9 +158,9 @@ class VisitsGenerator(HistoryGenerator):
         key = replace(condition, prompt=None)  # one request has one prompt
         if key not in ready:
             steering = Steering(model, condition)
-            ready[key] = steering, pilot_of(model, steering, request.seed)
+            ready[key] = steering, pilot_of(steering, request.seed)
         steering, pilot = ready[key]
-        histories, effective = conditioned_histories(model, steering, pilot, len(rows), place, seed)
+        histories, effective = conditioned_histories(steering, pilot, len(rows), place, seed)
         if request.effective_size is not None:
             request.effective_size.add(len(rows), effective)
         return histories
@@ -178,30 +176,21 @@ class VisitsGenerator(HistoryGenerator):
 
     def state(self) -> State:
         tensors = {f"denoiser/{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
-        tensors |= {
-            "prevalence": self.prevalence.cpu(),
-            "sizes": self.sizes,
-            "static": torch.from_numpy(self.tokens.static),
-            "gap_edges": torch.from_numpy(self.tokens.gaps.edges),
-        }
+        tensors |= {"prevalence": self.prevalence.cpu(), "sizes": self.sizes} | self.tokens.tensors()
         config: dict[str, Any] = {
             "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.config.model_dump(),
-            "codes": self.tokens.n_codes,
-            "groups": self.tokens.groups.as_json(range(len(self.tokens))),
             "most_visits": self.most_visits,
             "curve": self.curve,
         }
-        return State(tensors, config)
+        return State(tensors, config | self.tokens.as_json())
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         state.require(cls.spec.name, STATE_VERSION)
         config, tensors = state.config, state.tensors
-        gaps, static = GapBuckets(tensors["gap_edges"].numpy()), tensors["static"].numpy()
-        groups = Groups.from_json(config["groups"], range(len(tensors["prevalence"])))
-        tokens = VisitTokens(config["codes"], static, gaps, groups)
+        tokens = VisitTokens.from_state(tensors, config)
         settings = VisitsConfig(**config["settings"])
         generator = cls(settings, tokens, tensors["prevalence"], tensors["sizes"], config["most_visits"])
         prefix = "denoiser/"
