@@ -59,6 +59,9 @@ class SparseDenoiser(Denoiser):
             nn.init.zeros_(self.pairwise.weight)
         # Only a noise that reveals begins with something known, from which a size could be told.
         self.sizes = SizeNetwork(n, sizes) if config.size_first and noise.reveals else None
+        # What a tilt by the number of codes to come does to the trunk, (1, width), and to each code, (N,).
+        self.from_tilt: nn.Parameter | None = None
+        self.tilted: nn.Parameter | None = None
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("log_sizes", torch.log((sizes.double() + 1e-6) / (sizes.double() + 1e-6).sum()).float())
@@ -84,12 +87,22 @@ class SparseDenoiser(Denoiser):
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None, beside: Beside | None = None) -> Tensor:
         evidence = self.noise.evidence(x_t, t)  # (B, N)
         bag = PresentCodes(x_t, evidence, self.out.bias)
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size, beside)) + evidence
+        left = size
+        if size is not None and self.noise.reveals:
+            left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
+        tilt = self.tilt(x_t, left, beside)
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside, tilt)) + evidence
         if self.pairwise is not None:
             logits = logits + bag.sum_rows(self.pairwise.weight)
         if beside is not None:
             logits = logits + beside.logits
+        if tilt is not None and self.tilted is not None:
+            logits = logits + tilt.unsqueeze(1) * self.tilted
         return logits.float()
+
+    def tilt(self, x: Tensor, left: Tensor | None, beside: Beside | None) -> Tensor | None:
+        """By how much the number of codes to come shifts all log-odds, (B,); None where the trunk alone has to tell."""
+        return None
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:
@@ -108,8 +121,9 @@ class SparseDenoiser(Denoiser):
         t: Tensor,
         evidence: Tensor,
         bag: "PresentCodes",
-        size: Tensor | None,
+        left: Tensor | None,
         beside: Beside | None,
+        tilt: Tensor | None,
     ) -> Tensor:
         """What the trunk makes of a record, (B, width)."""
         # A rare code's absence says next to nothing; only common codes are worth a column here.
@@ -118,10 +132,9 @@ class SparseDenoiser(Denoiser):
         h = bag.sum_rows(self.present.weight) if beside is None else bag.sum_rows(self.present.weight) + beside.trunk
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
-        left = size
-        if size is not None and self.noise.reveals:
-            left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
         h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)
+        if tilt is not None and self.from_tilt is not None:
+            h = h + tilt.unsqueeze(1) * self.from_tilt
         if self.time is not None:  # under absorbing noise p(x_0 | x_t) does not depend on t
             h = h + self.time(t)[:, 0]
         return self.trunk(h)
@@ -181,12 +194,17 @@ class SparseReading(Reading):
             self.hidden[some] / network.n_codes,
             None if left is None else left[some],
         )
+        tilt = network.tilt(self.x, left, self.beside)
+        if tilt is not None and network.from_tilt is not None:
+            context = context + tilt[some].unsqueeze(1) * network.from_tilt
         z = network.trunk(self.sum[some] + context)
         logits = F.linear(z, network.out.weight[codes], network.out.bias[codes])
         if network.pairwise is not None:
             logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
         if self.beside is not None:
             logits += self.beside.logits[:, codes]
+        if tilt is not None and network.tilted is not None:
+            logits += tilt.unsqueeze(1) * network.tilted[codes]
         return logits[same_as]
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:

@@ -201,7 +201,6 @@ class HaloGenerator(HistoryGenerator):
             if len(going_on) == 0:
                 break
             x, slots, static = x[going_on], slots[going_on], static[going_on]
-            x[:, tokens.first_static : tokens.first_gap] = 0
             past = [(key[going_on], value[going_on]) for key, value in past]
         return drawn.histories()
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ehr.errors import DataError, StateError
+from ehr.errors import DataError, StateError, TrainingStopped
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition
@@ -16,7 +16,7 @@ from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.batch import Batch, Learnable, keeping
-from worker.engine.histories.earlier import Earlier
+from worker.engine.histories.calibration import Course, calibrate, recurrences
 from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.particles import conditioned_histories, pilot_of
 from worker.engine.histories.pilot import Pilot
@@ -26,11 +26,12 @@ from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
 from worker.engine.noise import HIDDEN, AbsorbingNoise
-from worker.engine.training import TrainingRun, precision, resolve_device, seeded
+from worker.engine.training import Hooks, TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
 STATE_VERSION = 2
 PATIENTS_AT_ONCE = 256
+CALIBRATED_ON = 30_000  # drawn visits, in each round
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 
@@ -79,7 +80,7 @@ class VisitsGenerator(HistoryGenerator):
         most = int(train.histories.visit_counts().max())
         generator = cls(config, tokens, prevalence, torch.from_numpy(sizes / sizes.sum()), most, request.seed)
         prior = prior_logits(generator.noise, prevalence)[: tokens.n_codes]
-        generator.denoiser.start_copying(*_recurrences(train.histories), prior)
+        generator.denoiser.start_copying(*recurrences(train.histories), prior)
         visits = torch.from_numpy(train.histories.visit_counts())
         generator.denoiser.start_ending(visits, torch.from_numpy(train.cut), tokens.last)
         generator.to(resolve_device(request.device))
@@ -93,8 +94,24 @@ class VisitsGenerator(HistoryGenerator):
     def fit(cls, request: HistoryFit) -> Self:
         generator, run = cls.prepare(request)
         generator.curve = run.to_the_end()
-        generator.denoiser.eval()
+        assert isinstance(run.train, Learnable)
+        generator.calibrate(run.train, request.seed, request.hooks)
         return generator
+
+    def calibrate(self, train: Learnable, seed: int = 0, hooks: Hooks | None = None) -> None:
+        """Draw some patients and shift how often things happen to them to how often they do in training patients."""
+
+        def check(done: int, of: int) -> None:
+            if hooks is not None and hooks.should_stop is not None and hooks.should_stop():
+                raise TrainingStopped("stopped at the caller's request while the model was being calibrated")
+
+        visits, most_tokens = len(train.histories.visits), len(self.sizes) - 1
+        patients = min(max(round(CALIBRATED_ON * len(train) / visits), 256), max(len(train), 256))
+        real = Course.of(train.histories, self.tokens, most_tokens, train.cut)
+        for number in range(self.config.calibration_rounds):
+            drawn = self.sample(HistoryRequest(patients, seed=chunk_seed(seed, number)), check)
+            course = Course.of(drawn, self.tokens, most_tokens, np.zeros(len(drawn), dtype=bool))
+            calibrate(self.denoiser, self.tokens, course, real)
 
     def to(self, device: torch.device) -> None:
         self.device = device
@@ -202,17 +219,3 @@ class VisitsGenerator(HistoryGenerator):
         generator.curve = list(config["curve"])
         generator.denoiser.eval()
         return generator
-
-
-def _recurrences(histories: Histories) -> tuple[Tensor, Tensor]:
-    """(visits before which each code was seen, those of them that have it), (2, N) each: not at the visit before, and
-    at the visit before."""
-    earlier = Earlier.of(histories)
-    key = earlier.in_last.long() * histories.n_codes + earlier.codes
-    pairs = earlier.rows * histories.n_codes + earlier.codes
-    visits = histories.visits
-    there = torch.from_numpy(np.isin(pairs.numpy(), visits.rows() * histories.n_codes + visits.indices))
-    shape = (2, histories.n_codes)
-    tried = torch.bincount(key, minlength=2 * histories.n_codes).float().view(shape)
-    kept = torch.bincount(key[there], minlength=2 * histories.n_codes).float().view(shape)
-    return tried, kept

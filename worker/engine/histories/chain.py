@@ -31,40 +31,33 @@ class Chain:
         chain = cls(tokens, len(static), static.device)
         of_patient = slice(tokens.first_static, tokens.first_gap)
         chain.forbidden[:, tokens.static] = True  # what is true of patients is no code of a visit
-        chain.forced[:, of_patient] = static > 0
-        chain.forbidden[:, of_patient] = static == 0
+        chain.forbidden[:, of_patient] = True  # they were drawn before
         gaps = slice(tokens.first_gap, tokens.first_end)
         if number == 0:
             chain.forbidden[:, gaps] = True
-            chain.forced[:, tokens.first_gap + FIRST] = True
-        else:
-            chain.forbidden[:, tokens.first_gap + FIRST] = True
-        if is_last:
-            chain.forced[:, tokens.last] = True
-            chain.forbidden[:, tokens.first_end] = True
+        chain.forbidden[:, tokens.first_gap + FIRST] = number > 0
+        chain.forbidden[:, tokens.first_end] = is_last
         rows, places = static.nonzero(as_tuple=True)
         chain._note(rows, places + tokens.first_static)
+        rows, places = (static == 0).nonzero(as_tuple=True)
+        chain._note_missing(rows, places + tokens.first_static)
         return chain
 
     def draw(self, token: int, p: Tensor, chance: Tensor) -> Tensor:
         """Whether each patient has the token, (B,) bool, by its probability and a number from [0, 1), (B,) each."""
         forced = self.forced[:, token]
         number = int(self.group_of[token])
-        if number >= 0 and not self.groups[number].is_optional:
+        if number >= 0 and not self.groups[number].is_optional:  # one must be there, so the last that can be
             later = [code for code in self.groups[number].codes if code > token]
-            forced = forced | (self.forbidden[:, later] & ~self.forced[:, later]).all(1)
-        on = (chance < p) | forced
-        on &= ~self.forbidden[:, token] | self.forced[:, token]
-        rows = on.nonzero().squeeze(1)
+            forced = forced | self.forbidden[:, later].all(1)
+        on = ((chance < p) | forced) & ~self.forbidden[:, token]
+        rows, missing = on.nonzero().squeeze(1), (~on).nonzero().squeeze(1)
         self.x[rows, token] = 1
         if number >= 0 and len(rows):
             others = torch.tensor([code for code in self.groups[number].codes if code != token], device=p.device)
             self.forbidden[rows.unsqueeze(1), others] = True
         self._note(rows, torch.full_like(rows, token))
-        if len(self.rules):  # what comes only with it cannot come without
-            missing = (~on).nonzero().squeeze(1)
-            row, _, linked = self.rules.implying.of(missing, torch.full_like(missing, token))
-            self.forbidden[row, linked] = True
+        self._note_missing(missing, torch.full_like(missing, token))
         return on
 
     def _note(self, rows: Tensor, tokens: Tensor) -> None:
@@ -75,3 +68,9 @@ class Chain:
         self.forbidden[row, linked] = True
         row, _, linked = self.rules.implied.of(rows, tokens)
         self.forced[row, linked] = True
+
+    def _note_missing(self, rows: Tensor, tokens: Tensor) -> None:
+        """These tokens are not there: what comes only with them cannot come."""
+        if len(self.rules):
+            row, _, linked = self.rules.implying.of(rows, tokens)
+            self.forbidden[row, linked] = True
