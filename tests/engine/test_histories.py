@@ -236,7 +236,6 @@ def test_what_happens_too_often_is_calibrated() -> None:
     off = VisitsGenerator.from_state(model().state())
     with torch.no_grad():
         off.denoiser.out.bias[C] += 1.5
-        off.denoiser.copied[A, 1] -= 5.0
         off.denoiser.by_number.weight[:, off.tokens.last] += 1.0
     real, free = toy(2000), np.zeros(1500, dtype=bool)
 
@@ -246,7 +245,7 @@ def test_what_happens_too_often_is_calibrated() -> None:
             for each, cut in ((generator.sample(HistoryRequest(1500, seed=12)), free), (real, np.zeros(2000, bool)))
         ]
         shares = [[(rates.had / np.maximum(rates.tried, 1)) for rates in (c.codes, c.ends)] for c in courses]
-        return [float(abs(shares[0][0][at] - shares[1][0][at])) for at in ((NEW, C), (LAST, A))] + [
+        return [float(abs(shares[0][0][at] - shares[1][0][at])) for at in ((NEW, C), (LAST, C))] + [
             float(np.abs(shares[0][1][:3] - shares[1][1][:3]).max())
         ]
 

@@ -71,9 +71,9 @@ class Course:
         size = np.bincount(tokens.records(histories, cut).sizes().clip(max=most_tokens), minlength=most_tokens + 1)
         return cls(
             Rates(tried, had),
-            Rates(reached, ended),
-            Rates(np.full(len(bucket), float(later)), bucket),
-            Rates(np.full(len(size), float(len(histories.visits))), size),
+            Rates(reached, ended.astype(np.float64)),
+            Rates(np.full(len(bucket), float(later)), bucket.astype(np.float64)),
+            Rates(np.full(len(size), float(len(histories.visits))), size.astype(np.float64)),
         )
 
 
