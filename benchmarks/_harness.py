@@ -64,6 +64,10 @@ class Figures:
             return
         self.rows.append({"name": name, "value": value, "unit": unit})
 
+    def value(self, name: str) -> float:
+        """The newest one of that name."""
+        return next(float(str(row["value"])) for row in reversed(self.rows) if row["name"] == name)
+
     def finish(self, path: Path | None) -> None:
         """Print the figures and write them to `path`."""
         show(

@@ -121,6 +121,7 @@ def _fit_histories(
         checkpoints.newest(),
         at_visits,
         static,
+        dataset.rules,
     )
     return _until_stopped(run, lambda: history_generator_named(payload.generator).fit(request))
 

@@ -1,5 +1,7 @@
 """Our default denoiser: a record is some ten codes out of a thousand, so pay for those ten."""
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,6 +33,7 @@ class SparseDenoiser(Denoiser):
     """
 
     name = "sparse"
+    adds_up: ClassVar[bool] = True  # whether log-odds are shifted to add up to a record's size
     common: Tensor
     alone: Tensor  # (N,) codes that are in no group
     prevalence: Tensor
@@ -65,6 +68,9 @@ class SparseDenoiser(Denoiser):
             nn.init.zeros_(self.pairwise.weight)
         # Only a noise that reveals begins with something known, from which a size could be told.
         self.sizes = SizeNetwork(n, sizes) if config.size_first and noise.reveals else None
+        # What a tilt by the number of codes to come does to the trunk, (1, width), and to each code, (N,).
+        self.from_tilt: nn.Parameter | None = None
+        self.tilted: nn.Parameter | None = None
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("alone", noise.groups.group_of < 0, persistent=False)
@@ -95,7 +101,8 @@ class SparseDenoiser(Denoiser):
         left = size
         if size is not None and self.noise.reveals:
             left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside)) + evidence
+        tilt = self.tilt(x_t, left, beside)
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside, tilt)) + evidence
         if self.pairwise is not None:
             if self.paired is None:
                 logits = logits + bag.sum_rows(self.pairwise.weight)
@@ -104,7 +111,9 @@ class SparseDenoiser(Denoiser):
                 logits = logits.index_add(1, self.paired, some.sum_rows(self.pairwise.weight))
         if beside is not None:
             logits = logits + beside.logits
-        if left is not None and self.noise.reveals and self.remaining is not None:
+        if tilt is not None and self.tilted is not None:
+            logits = logits + tilt.unsqueeze(1) * self.tilted
+        if self.adds_up and left is not None and self.noise.reveals and self.remaining is not None:
             hidden = x_t == HIDDEN
             logits = logits + self.shift(logits, hidden, left, self.noise.groups) * (hidden & self.alone)
         return logits.float()
@@ -112,6 +121,10 @@ class SparseDenoiser(Denoiser):
     def shift(self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
         """What a record's size says of its open codes, (B, 1): nothing where it is not known."""
         return shift_to_size(logits, is_open, left, groups).masked_fill((left == UNKNOWN_SIZE).unsqueeze(1), 0.0)
+
+    def tilt(self, x: Tensor, left: Tensor | None, beside: Beside | None) -> Tensor | None:
+        """By how much the number of codes to come shifts all log-odds, (B,); None where the trunk alone has to tell."""
+        return None
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:
@@ -132,6 +145,7 @@ class SparseDenoiser(Denoiser):
         bag: "PresentCodes",
         left: Tensor | None,
         beside: Beside | None,
+        tilt: Tensor | None,
     ) -> Tensor:
         """What the trunk makes of a record, (B, width)."""
         # A rare code's absence says next to nothing; only common codes are worth a column here.
@@ -141,6 +155,8 @@ class SparseDenoiser(Denoiser):
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
         h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)
+        if tilt is not None and self.from_tilt is not None:
+            h = h + tilt.unsqueeze(1) * self.from_tilt
         if self.time is not None:  # under absorbing noise p(x_0 | x_t) does not depend on t
             h = h + self.time(t)[:, 0]
         return self.trunk(h)

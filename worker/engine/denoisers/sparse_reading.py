@@ -56,17 +56,22 @@ class SparseReading(Reading):
             self.hidden[some] / network.n_codes,
             None if left is None else left[some],
         )
+        tilt = network.tilt(self.x, left, self.beside)
+        if tilt is not None and network.from_tilt is not None:
+            context = context + tilt[some].unsqueeze(1) * network.from_tilt
         z = network.trunk(self.sum[some] + context)
-        hidden = self.x[some] == HIDDEN
+        hidden, adds_up = self.x[some] == HIDDEN, left is not None and network.adds_up
         # A size speaks of all hidden codes: where it is known, all are asked.
-        asked = codes if left is None else torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)]))
+        asked = torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)])) if adds_up else codes
         logits = F.linear(z, network.out.weight[asked], network.out.bias[asked])
         if self.links is not None:
             linked = self.links.place[asked] >= 0
             logits[:, linked] += self.links.sum[some][:, self.links.place[asked[linked]]]
         if self.beside is not None:
             logits += self.beside.logits[:, asked]
-        if left is not None:
+        if tilt is not None and network.tilted is not None:
+            logits += tilt[some].unsqueeze(1) * network.tilted[asked]
+        if left is not None and adds_up:
             groups = network.noise.groups.inside(asked)
             shift = network.shift(logits, hidden[:, asked], left[some], groups)
             place = torch.searchsorted(asked, codes)
