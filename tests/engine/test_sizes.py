@@ -1,9 +1,8 @@
-"""What a record's size says of its codes: log-odds that add up to it, and a last block that keeps to it."""
+"""What a record's size says of its codes: log-odds that add up to it."""
 
 import torch
 
 from ehr.groups import Group, Groups
-from worker.engine import reveal
 from worker.engine.groups import GroupTable
 from worker.engine.sizes import MOST_SHIFT, shift_to_size
 
@@ -36,12 +35,3 @@ def test_members_of_a_group_count_as_the_one_that_they_are() -> None:
     others = torch.sigmoid(logits[:, 4:] + shift).sum(1)
     assert within.sum() > 10
     assert torch.allclose(others[within], torch.full_like(others[within], 2.0), rtol=0.02)
-
-
-def test_the_last_codes_are_as_many_as_are_left() -> None:
-    p = torch.tensor([0.5, 0.5, 0.4, 0.3, 0.2, 0.1]).expand(20_000, -1)
-    generator = torch.Generator().manual_seed(0)
-    found = reveal._evenly(p, torch.full((20_000,), 2), generator)
-    assert set(found.sum(1).tolist()) <= {1, 2}
-    assert float((found.sum(1) == 2).float().mean()) > 0.98
-    assert torch.allclose(found.float().mean(0), p[0], atol=0.015)
