@@ -130,7 +130,12 @@ def iter_records(store: BlobStore, manifest: CohortManifest) -> Iterator[Records
     if manifest.origin is None:
         yield from (block.records for block in iter_blocks(store, manifest))
     else:
-        yield from (load_history_part(store, part, manifest.vocabulary).ever() for part in manifest.parts)
+        yield from (histories.ever() for histories in iter_histories(store, manifest))
+
+
+def iter_histories(store: BlobStore, manifest: CohortManifest) -> Iterator[Histories]:
+    """The patients of a cohort over time, part by part."""
+    return (load_history_part(store, part, manifest.vocabulary) for part in manifest.parts)
 
 
 def iter_history_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:

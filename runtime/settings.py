@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from model_store.limits import Limits
 from model_store.timeouts import Timeouts
 from runtime.places import Places, sink_places, source_places
+from runtime.traces import Tracer
 
 MIB, GIB = 1 << 20, 1 << 30
 LONGEST_SOCKET_PATH = 100  # the kernel allows 107 characters; some clients add to it
@@ -40,6 +41,12 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address the API binds to; other than loopback needs API keys")
     port: int = Field(8000, ge=0, le=65535, description="port the API binds to")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+
+    otel_exporter_otlp_endpoint: str = Field(
+        "", description="where traces go: an OpenTelemetry collector, by OTLP over HTTP; empty: there are none"
+    )
+    otel_exporter_otlp_headers: str = Field("", description="what it is sent besides, as name=value,name=value")
+    otel_service_name: str = Field("ehr-d3pm", description="what this service is called there")
 
     max_upload_bytes: int = Field(4 * GIB, ge=1, description="largest upload, as sent")
     max_inflated_bytes: int = Field(16 * GIB, ge=1, description="largest upload after decompression")
@@ -115,6 +122,18 @@ class Settings(BaseSettings):
         0, ge=0, description="threads of each job; 0: the cores there are, divided by WORKER_CONCURRENCY"
     )
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
+    stream_bytes: int = Field(
+        256 * MIB,
+        ge=0,
+        description="of larger datasets the codes stay in the store's file (S3: a copy), and d3pm reads them in pieces",
+    )
+    train_processes: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="processes that share one training of d3pm, each with a GPU of its own where there are any; 0: as "
+        "many as there are GPUs with the network `linformer`, one otherwise",
+    )
     device: str = Field("auto", description="auto, cpu or cuda")
 
     @field_validator("sources")
@@ -165,6 +184,11 @@ class Settings(BaseSettings):
     @property
     def database_timeouts(self) -> Timeouts:
         return Timeouts(self.database_connect_seconds, self.database_statement_seconds, self.database_silence_seconds)
+
+    @property
+    def tracer(self) -> Tracer:
+        """A new one, for a process."""
+        return Tracer(self.otel_exporter_otlp_endpoint, self.otel_exporter_otlp_headers, self.otel_service_name)
 
     @property
     def queues(self) -> list[str]:

@@ -173,6 +173,9 @@ class ProbeRequest(Request):
     n: int = Field(20, ge=1, le=100, strict=True, description="most records to show")
     conditions: AskedCondition = Field(default_factory=AskedCondition)
     targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
+    history: AskedHistoryCondition = Field(
+        default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
+    )
 
 
 class DatasetOptions(Request):
