@@ -97,7 +97,7 @@ def test_a_training_that_lost_a_process_follows_the_path_of_one(ward: Ward) -> N
     request = FitRequest(*splits, details["settings"], groups=dataset.groups, rules=dataset.rules, device="cpu")
     alone = D3PMGenerator.fit(request)
     together, expected = ([point["held_out"] for point in each] for each in (details["curve"], alone.curve))
-    assert together[-1] < together[0] - 0.01  # it did learn
+    assert together[-1] < together[0]  # it did learn
     np.testing.assert_allclose(together, expected, rtol=1e-3)
 
 
