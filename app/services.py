@@ -61,6 +61,7 @@ class Services:
         self.store: BlobStore = open_store(settings.resolved_store_url, settings.scratch_dir)
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)
+        self.tracer = settings.tracer
         self.denials = Denials(self.database)
         self.webhooks = WebhookSender(self.database, settings.webhooks_private, settings.sweep_seconds)
         self.forms = StoredForms(self.database, self.store)
@@ -113,6 +114,7 @@ class Services:
         self.sweeper.stop()
         self.webhooks.stop()
         self.denials.flush()
+        self.tracer.close()
         self.broker.close()
         self.database.close()
 

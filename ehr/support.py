@@ -49,7 +49,7 @@ class ReferenceCohort(DrawnOnce):
         super().__init__(len(records), training_records)
         by_code = np.argsort(_narrow(records.indices, records.n_codes), kind="stable")
         self._rows = np.repeat(np.arange(len(records), dtype=np.int32), records.sizes())[by_code]
-        self._starts = indptr_of(np.bincount(records.indices, minlength=records.n_codes))
+        self._starts = indptr_of(records.counts())
 
     def holds(self, part: Requirement) -> NDArray[np.bool_]:
         """For which records the part holds, (R,)."""

@@ -24,7 +24,8 @@ from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.bundles import library_versions
-from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel
+from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel, stored_cdm
+from model_store.tables import Cohort, Dataset
 
 EFFECTIVE = "effective_records"
 BLOCK_PATIENTS = 1 << 10
@@ -82,6 +83,21 @@ def cohort_source(
         manifest.names,
         origin=None if manifest.origin is None else np.datetime64(manifest.origin, "D"),
     )
+
+
+def known_source(store: BlobStore, cohort: Cohort, dataset: Dataset | None, manifest: CohortManifest) -> CohortSource:
+    """The cohort with what is known of its codes: what it brought with it, and what its owner's dataset says if that is
+    still there."""
+    kept = dataset if dataset is not None and dataset.owner == cohort.owner else None
+    told = None if kept is None else DatasetManifest.read(store, kept.prefix, kept.manifest_hash)
+
+    def cdm() -> SourceCdm | None:
+        found = stored_cdm(store, cohort.prefix, manifest)
+        if found is None and kept is not None and told is not None:  # of a model that was trained before models kept it
+            found = stored_cdm(store, kept.prefix, told)
+        return None if found is None else SourceCdm.from_json(found)
+
+    return cohort_source(store, manifest, told, cdm)
 
 
 def _written(manifest: CohortManifest) -> dict[str, Any]:

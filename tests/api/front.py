@@ -77,6 +77,11 @@ class Front:
         """As someone without a key."""
         return httpx.get(f"{self.url}{path}", timeout=PATIENCE_SECONDS, **options)
 
+    def damage(self, key: str, data: bytes) -> None:
+        """Other bytes in a blob's place, which no part of the service would put there."""
+        self.services.store.delete(key)
+        self.services.store.write(key, data)
+
     def key(self, owner: str, *scopes: str) -> str:
         with self.services.database.session_scope() as session:
             return KeyRepository(session).create(owner, "test", scopes or SCOPES)[1]

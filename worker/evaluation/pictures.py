@@ -33,7 +33,7 @@ class RealCounts:
 
     @classmethod
     def of(cls, real: Records) -> "RealCounts":
-        return cls(np.bincount(real.indices, minlength=real.n_codes).astype(np.int64), len(real))
+        return cls(real.counts().astype(np.int64), len(real))
 
     @property
     def visible(self) -> NDArray[np.bool_]:
@@ -105,7 +105,7 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
 def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: Vocabulary) -> DrillDown:
     """Chapters, categories, the codes that are off the most and those that are missing."""
     visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
-    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0
+    in_train = train.counts() > 0
     missing = np.flatnonzero(in_train & (of_synth == 0))
     categories = _groups(code_systems.category, counts, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
@@ -186,7 +186,7 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
     common = visible[np.argsort(-counts.prevalence[visible], kind="stable")][:CORRELATED_CODES]
     if len(common) < 2 or len(synth) == 0:
         return []
-    of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
+    of_real, of_synth = (co_occurrence(each, common).toarray() for each in (real, synth))
     together = of_real.astype(np.int64)
     rho = [correlation(of_real.astype(np.float64), len(real)), correlation(of_synth, len(synth))]
     a, b = np.triu_indices(len(common), 1)

@@ -4,9 +4,10 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
+import torch
 from sqlalchemy.orm import Session
 
 from ehr.audits import ModelAudit
@@ -16,17 +17,20 @@ from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.records import Records
+from ehr.streams import RecordStream
 from model_store import layout
 from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from runtime.logs import place_of
+from runtime.settings import Settings
 from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest, Generator, State, generator_named, history_generator_named
 from worker.engine.histories.protocol import HistoryFit, HistoryGenerator
 from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
+from worker.ranks.parent import fit_together
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, measured_history_costs, memory_bytes
@@ -35,7 +39,7 @@ from worker.tasks.reference import MOST_PATIENTS, SHARE_OF_TRAINING, Drawn, refe
 
 log = logging.getLogger(__name__)
 
-Split = TypeVar("Split", Records, Histories)
+Split = TypeVar("Split", Records | RecordStream, Histories)
 Fitted = TypeVar("Fitted", Generator, HistoryGenerator)
 
 # Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
@@ -68,7 +72,8 @@ def train(run: JobRun) -> Outcome:
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
     checkpoints = _checkpoints(run, payload, dataset, settings)
-    train_set = dataset.split("train", payload.holdout_share)
+    streams = spec_named(payload.generator).streams
+    train_set = (dataset.to_learn_from if streams else partial(dataset.split, "train"))(payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
     request = FitRequest(
         _not_empty(train_set),
@@ -81,7 +86,22 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         dataset.groups,
         dataset.rules,
     )
+    processes = _processes(run.runtime.settings, settings, payload.generator)
+    if processes > 1:
+        return _until_stopped(
+            run, lambda: fit_together(processes, payload.generator, request, checkpoints, run.runtime.settings)
+        )
     return _until_stopped(run, lambda: generator_named(payload.generator).fit(request))
+
+
+def _processes(settings: Settings, resolved: ResolvedSettings, generator: str) -> int:
+    """How many share the training."""
+    shared = spec_named(generator).processes
+    if shared is None or resolved.config is None:
+        return 1
+    device = resolve_device(settings.device)
+    gpus = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 1
+    return settings.train_processes or shared(resolved.config, gpus)
 
 
 def _fit_histories(
@@ -101,6 +121,7 @@ def _fit_histories(
         checkpoints.newest(),
         at_visits,
         static,
+        dataset.rules,
     )
     return _until_stopped(run, lambda: history_generator_named(payload.generator).fit(request))
 
@@ -162,8 +183,7 @@ def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
 
 def _costs(run: JobRun, state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
     """For estimates. A training of hours is not lost because it could not be timed."""
-    # of patients over time, `records` are visits
-    common_code = int(np.bincount(dataset.records.indices, minlength=len(dataset.vocabulary)).argmax())
+    common_code = int(dataset.records.counts().argmax())  # of patients over time, `records` are visits
     measure = measured_costs if dataset.histories is None else measured_history_costs
     try:
         return measure(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)

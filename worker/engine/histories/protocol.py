@@ -16,6 +16,7 @@ from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition, HistoryTarget
 from ehr.records import Records, indptr_of
+from ehr.rules import Rules
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators.protocol import EffectiveSize, SampleProgress, State, meeting_rows
 from worker.engine.training import Hooks
@@ -39,6 +40,7 @@ class HistoryFit:
     checkpoint: Checkpoint | None = None  # resume from here
     visit_groups: Groups | None = None  # codes of which one holds at every visit
     static_groups: Groups | None = None  # and of every patient
+    rules: Rules | None = None  # of visits with what is true of their patient
 
     def __post_init__(self) -> None:
         if len(self.train) == 0 or len(self.train.visits.indices) == 0:

@@ -86,7 +86,7 @@ def plan_slice(
 def with_bits_set(records: Records, condition: Condition, real: Records) -> Records:
     """Ordinary records made to satisfy the condition by writing it in: required codes are added, of each group that is
     not met the code most common in reality, and forbidden codes are removed."""
-    counts = np.bincount(real.indices, minlength=real.n_codes)
+    counts = real.counts()
     rows = np.repeat(np.arange(len(records)), records.sizes())
     kept = ~np.isin(records.indices, sorted(condition.none_of))
     all_rows, all_codes = [rows[kept]], [records.indices[kept].astype(np.int64)]
