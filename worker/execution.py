@@ -6,9 +6,6 @@ change nothing even if it did not.
 
 import logging
 import math
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,9 +26,9 @@ from model_store.repositories import Claim, LeaseRepository, OutboxRepository, T
 from model_store.tables import Job
 from runtime.logs import job_id as job_id_of_logs
 from runtime.logs import place_of
-from runtime.settings import Settings
 from runtime.sweeper import carry_out_discards
 from runtime.traces import CONSUMER, HEADER, Context, Steps
+from worker.claims import claim_named, claim_next
 from worker.contract import ROUTES
 from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, OVERTIME, Heartbeat, StopSignal
@@ -86,18 +83,13 @@ class JobRun:
 Task = Callable[[JobRun], Outcome]
 
 
-def new_worker_name() -> str:
-    """Unique to one claim: the fence must tell two claims of one process apart."""
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(8)}"
-
-
 def execute(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> bool:
     """A message has come that names a job: claim the one that is next, and carry it to an end. `task_of` gives the task
     of each kind. False if there is nothing to claim."""
     if stopping.is_set():  # the message was on its way when the worker was told to stop
         patiently(runtime.database.session_scope, lambda session: OutboxRepository(session).hurry(job_id))
         return False
-    claim = patiently(runtime.database.session_scope, lambda session: _claim(session, runtime.settings, job_id))
+    claim = patiently(runtime.database.session_scope, lambda session: claim_named(session, runtime.settings, job_id))
     if claim is None:
         log.info("nothing to claim", extra={"job_id": job_id})
         return False
@@ -109,7 +101,7 @@ def execute_next(runtime: Runtime, task_of: Callable[[str], Task]) -> bool:
     """Carry the job that is next to an end; False if none waits."""
     if stopping.is_set():
         return False
-    claim = patiently(runtime.database.session_scope, lambda session: _claim_next(session, runtime.settings))
+    claim = patiently(runtime.database.session_scope, lambda session: claim_next(session, runtime.settings))
     if claim is not None:
         run_claimed(runtime, claim, task_of)
     return claim is not None
@@ -133,27 +125,6 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
         _tidy(run)
     finally:
         job_id_of_logs.reset(token)
-
-
-def _claim_next(session: Session, settings: Settings, named: str | None = None) -> Claim | None:
-    turns, queues = TurnRepository(session), settings.queues
-    return turns.claim_next(queues, new_worker_name(), settings.lease_seconds, settings.limit_running_jobs, named)
-
-
-def _claim(session: Session, settings: Settings, job_id: str) -> Claim | None:
-    """The job that is next; if none waits, the named one, whose worker may be gone. A message can be here before the
-    row says that it was sent."""
-    claim = _claim_next(session, settings, job_id)
-    if claim is None:
-        named = session.get(Job, job_id)
-        if named is None or named.state == "queued":  # its owner has as many running as they may
-            return None
-        return LeaseRepository(session).claim(job_id, new_worker_name(), settings.lease_seconds)
-    named = session.get(Job, job_id)
-    if named is not None and named.kind != claim.kind:
-        # The message of the one that was claimed is in another queue, where it may find no worker that serves this one.
-        OutboxRepository(session).hurry(job_id)
-    return claim
 
 
 def _beat(run: JobRun) -> bool:

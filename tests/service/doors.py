@@ -22,7 +22,8 @@ from runtime.settings import Settings
 from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.service.s3_server import BUCKET, CREDENTIALS
-from worker.execution import new_worker_name, run_claimed
+from worker.claims import new_worker_name
+from worker.execution import run_claimed
 from worker.runtime import Runtime
 from worker.tasks import task_of
 

@@ -66,7 +66,7 @@ def fit(asked: dict[str, Any], report: BinaryIO) -> Generator:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    store = dist.FileStore(asked["meeting_place"], asked["world"])
+    store = dist.FileStore(asked["meeting_place"], asked["world"])  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=asked["rank"], world_size=asked["world"], timeout=LONGEST_WAIT)
     name, request = read_request(asked["request"])
     if asked["rank"] == 0:

@@ -11,10 +11,11 @@ from model_store.manifests import CohortManifest
 from model_store.repositories import CohortRepository, WithholdingRepository
 from model_store.tables import Cohort, Dataset
 from worker.contract import ExportPayload
-from worker.execution import JobRun, Outcome, patiently
+from worker.execution import JobRun, Outcome
 from worker.exporting.delta import write_delta
 from worker.exporting.omop import write_schema
 from worker.exporting.parquet import write_folder
+from worker.patience import patiently
 
 
 def export(run: JobRun) -> Outcome:

@@ -19,8 +19,9 @@ from model_store.repositories import CohortRepository, JobRepository, LeaseRepos
 from model_store.tables import Cohort, Job
 from runtime.broker import BrokerError
 from runtime.traces import CONSUMER, HEADER, Context, carried
+from worker.claims import new_worker_name
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload
-from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name
+from worker.execution import JobRun, Outcome, Task, execute_next
 from worker.heartbeat import Heartbeat, StopSignal
 from worker.patience import patiently
 from worker.runtime import Runtime
