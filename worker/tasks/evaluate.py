@@ -126,7 +126,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=effective_records(run.runtime.store, manifest) if is_conditioned else None,
         labels=payload.labels,
         codes_left_out=left_out,
-        # of patients over time, groups hold at each visit, and rules are not kept yet
+        # of patients over time, groups hold at each visit; whether rules do is not measured yet
         groups=dataset.groups if dataset.histories is None or over_time is not None else None,
         rules=dataset.rules if dataset.histories is None else None,
         over_time=over_time,
