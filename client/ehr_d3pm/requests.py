@@ -63,6 +63,7 @@ class Filters(TypedDict, total=False):
     model_id: str | None
     dataset_id: str | None
     generator: str | None
+    tag: str | None
 
 
 class AuditFilters(TypedDict, total=False):

@@ -1,5 +1,6 @@
 """EHR-D3PM: every setting with its range, the presets, and which of them suits which data."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,6 +18,11 @@ class LinformerConfig(Config):
     layers: int = Field(5, ge=1, le=MOST_LAYERS, description="transformer blocks L")
     heads: int = Field(8, ge=1, le=256)
     projection: int = Field(128, ge=1, le=WIDEST, description="Linformer's k")
+    recompute: bool | None = Field(
+        None,
+        description="keep the input of each block only, and compute the rest again for gradients: a third more time, a "
+        "fraction of the memory; None: where a few records would not fit otherwise",
+    )
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -34,7 +40,10 @@ class SparseConfig(Config):
     common_codes: int = Field(
         256, ge=1, le=100_000, description="how many of the most common codes report their known absence"
     )
-    pairwise: bool = Field(True, description="the N x N skip from present codes to logits")
+    pairwise: bool = Field(True, description="the skip from present codes to logits, a weight for each pair")
+    pairwise_codes: int = Field(
+        4096, ge=1, le=100_000, description="how many of the most common codes have such weights; see decisions/0102"
+    )
     size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
     dropout: float = Field(0.15, ge=0, lt=1)
     input_dropout: float = Field(0.1, ge=0, lt=1)
@@ -50,6 +59,13 @@ class TrainingConfig(Config):
         le=LARGEST_BATCH,
         description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
     )
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        le=LARGEST_BATCH,
+        description="records whose gradients are taken at a time and added up to those of the batch; None: what fits "
+        "into 2 GiB (6 GiB on a GPU) with `linformer`, the whole batch otherwise",
+    )
     learning_rate: float = Field(2e-3, gt=0, le=1)
     schedule: Literal["cosine", "exponential"] = "cosine"
     warmup_steps: int = Field(200, ge=0, le=1_000_000, description="steps of linear warm-up before the cosine")
@@ -59,7 +75,14 @@ class TrainingConfig(Config):
     )
     weight_decay: float = Field(0.2, ge=0, le=100)
     pairwise_decay: float = Field(
-        3.0, ge=0, le=1000, description="weight decay of the N x N skip, most of the parameters"
+        3.0, ge=0, le=1000, description="weight decay of the N x N skip where AdamW trains it"
+    )
+    pairwise_prior: float | None = Field(
+        60.0,
+        gt=0,
+        le=1e6,
+        description="patients that the prior of a link in the N x N skip, which is none, counts as; None: AdamW trains "
+        "it, with pairwise_decay; see decisions/0087",
     )
     second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
     gradient_clip: float | None = Field(10.0, gt=0, le=1e6, description="largest gradient norm; None for no clipping")
@@ -103,7 +126,17 @@ class D3PMConfig(Config):
     def with_checkpoints(self, every: int) -> Self:
         if self.training.checkpoint_every is not None:
             return self
+        if isinstance(self.denoiser, LinformerConfig):  # whose steps take as long as hundreds of ours
+            every = 1
         return self.model_copy(update={"training": self.training.model_copy(update={"checkpoint_every": every})})
+
+
+def as_stored(settings: Mapping[str, Any], n_codes: int) -> dict[str, Any]:
+    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight."""
+    denoiser = settings["denoiser"]
+    if denoiser.get("kind") == "sparse":
+        denoiser = {"pairwise_codes": n_codes, **denoiser}
+    return {**settings, "denoiser": denoiser}
 
 
 _PAPER_OPTIMISER: dict[str, Any] = {
@@ -169,4 +202,7 @@ D3PM = GeneratorSpec(
     presets=PRESETS,
     choose_preset=automatic_preset,
     most_calls=lambda settings: settings.get("timesteps"),
+    streams=True,
+    # a step of the sparse network is over before several GPUs have told each other of it
+    processes=lambda settings, gpus: gpus if isinstance(settings.denoiser, LinformerConfig) else 1,
 )

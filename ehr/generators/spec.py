@@ -34,6 +34,9 @@ class GeneratorSpec:
     choose_preset: Callable[[int, int, bool], tuple[str, str]] | None = None
     # settings of a model -> the most network calls it can make for a record; None if there is no limit
     most_calls: Callable[[Mapping[str, Any]], int | None] = lambda settings: None
+    # (its settings, GPUs there are) -> how many processes should share a training; None: one must do it alone
+    processes: Callable[[Any, int], int] | None = None
+    streams: bool = False  # whether it can learn from records that are not all in memory (ehr.streams)
     most_codes: int | None = None  # the largest vocabulary it can learn; None: any
 
     def check(self, preset: str | None, changes: Mapping[str, Any]) -> None:

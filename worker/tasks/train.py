@@ -4,45 +4,42 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
+import torch
 from sqlalchemy.orm import Session
 
-from ehr.audits import ModelAudit, ReferenceFacts
+from ehr.audits import ModelAudit
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.records import Records
-from ehr.reports import Verdict
+from ehr.streams import RecordStream
 from model_store import layout
 from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from runtime.logs import place_of
+from runtime.settings import Settings
 from worker.contract import TrainPayload
-from worker.engine.audit import not_audited
 from worker.engine.generators import FitRequest, Generator, State, generator_named, history_generator_named
 from worker.engine.histories.protocol import HistoryFit, HistoryGenerator
 from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
+from worker.ranks.parent import fit_together
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
-from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
+from worker.tasks.costs import give_back_memory, measured_costs, measured_history_costs, memory_bytes
 from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
-from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort, two_digits
+from worker.tasks.reference import MOST_PATIENTS, SHARE_OF_TRAINING, Drawn, reference_cohort
 
 log = logging.getLogger(__name__)
 
-OVER_TIME = Verdict(
-    level="fail",
-    reason="Models of patients over time are not attacked yet, so nothing is known about what this one remembers.",
-    advice="Whoever is responsible for the data must decide about each cohort.",
-)
-Split = TypeVar("Split", Records, Histories)
+Split = TypeVar("Split", Records | RecordStream, Histories)
 Fitted = TypeVar("Fitted", Generator, HistoryGenerator)
 
 # Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
@@ -60,13 +57,9 @@ def train(run: JobRun) -> Outcome:
     settings = spec_named(payload.generator).resolve(
         payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
     )
-    if dataset.histories is not None:
-        over_time = _fit_histories(run, payload, dataset, settings)
-        run.progress.step("store", maximum=1)
-        unknown = None, not_audited(OVER_TIME), _no_reference(dataset, payload)
-        return _store(run, payload, dataset, over_time.state(), settings, *unknown)
+    fit = _fit if dataset.histories is None else _fit_histories
     begun = time.monotonic()
-    generator = _fit(run, payload, dataset, settings)
+    generator = fit(run, payload, dataset, settings)
     took = time.monotonic() - begun
     run.check()
     audited = audit(run, payload, dataset, generator)
@@ -79,7 +72,8 @@ def train(run: JobRun) -> Outcome:
 
 def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
     checkpoints = _checkpoints(run, payload, dataset, settings)
-    train_set = dataset.split("train", payload.holdout_share)
+    streams = spec_named(payload.generator).streams
+    train_set = (dataset.to_learn_from if streams else partial(dataset.split, "train"))(payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
     request = FitRequest(
         _not_empty(train_set),
@@ -92,7 +86,22 @@ def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: R
         dataset.groups,
         dataset.rules,
     )
+    processes = _processes(run.runtime.settings, settings, payload.generator)
+    if processes > 1:
+        return _until_stopped(
+            run, lambda: fit_together(processes, payload.generator, request, checkpoints, run.runtime.settings)
+        )
     return _until_stopped(run, lambda: generator_named(payload.generator).fit(request))
+
+
+def _processes(settings: Settings, resolved: ResolvedSettings, generator: str) -> int:
+    """How many share the training."""
+    shared = spec_named(generator).processes
+    if shared is None or resolved.config is None:
+        return 1
+    device = resolve_device(settings.device)
+    gpus = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 1
+    return settings.train_processes or shared(resolved.config, gpus)
 
 
 def _fit_histories(
@@ -174,33 +183,32 @@ def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
 
 def _costs(run: JobRun, state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
     """For estimates. A training of hours is not lost because it could not be timed."""
-    common_code = int(np.bincount(dataset.records.indices, minlength=len(dataset.vocabulary)).argmax())
+    common_code = int(dataset.records.counts().argmax())  # of patients over time, `records` are visits
+    measure = measured_costs if dataset.histories is None else measured_history_costs
     try:
-        return measured_costs(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)
+        return measure(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)
     except Exception as error:
         log.warning("generating could not be timed", extra={"type": type(error).__name__, "at": place_of(error)})
         return None
 
 
 def _reference(
-    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, training_seconds: float
+    run: JobRun,
+    payload: TrainPayload,
+    dataset: StoredDataset,
+    generator: Generator | HistoryGenerator,
+    training_seconds: float,
 ) -> Drawn:
     settings = run.runtime.settings
-    run.progress.step("draw", settings.reference_records, unit="records")
+    n = settings.reference_records if dataset.histories is None else min(settings.reference_records, MOST_PATIENTS)
+    run.progress.step("draw", n, unit="records" if dataset.histories is None else "patients")
 
     def on_progress(done: int) -> None:
         run.check()
         run.progress.advance(done)
 
     seconds = max(settings.reference_seconds, SHARE_OF_TRAINING * training_seconds)
-    n = settings.reference_records
     return reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
-
-
-def _no_reference(dataset: StoredDataset, payload: TrainPayload) -> Drawn:
-    patients = two_digits(len(dataset.split_histories("train", payload.holdout_share)))
-    facts = ReferenceFacts(records=0, training_records=patients, seed=0, absent="it draws patients over time")
-    return None, facts.model_dump(mode="json")
 
 
 def _store(

@@ -15,7 +15,13 @@ from ehr.records import Records
 from ehr.rules import Rules
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.gaps import GapBuckets
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks
+from worker.engine.histories.protocol import (
+    HistoryFit,
+    HistoryGenerator,
+    HistoryRequest,
+    LastVisits,
+    histories_in_chunks,
+)
 from worker.engine.histories.tokens import in_order
 from worker.engine.rules import RuleTable
 
@@ -108,6 +114,15 @@ class MarkovGenerator(HistoryGenerator):
         patient = Condition.of(x.shape[1], np.flatnonzero(self.static.any(axis=0)).tolist())
         mended = self.rule_table.mended((x | (static > 0)).astype(np.uint8), patient, self.codes.mean(axis=0), rng)
         return (mended > 0) & ~(static > 0)
+
+    def last_visits(self) -> LastVisits:
+        def chances(histories: Histories, known: Records) -> NDArray[np.float32]:
+            before = histories.visits.take(np.maximum(histories.offsets[1:] - 2, 0)).to_dense(bool)
+            again = np.where(before, self.codes[2], self.codes[1])
+            has_one = histories.visit_counts() == 1
+            return np.asarray(np.where(has_one[:, None], self.codes[0], again), dtype=np.float32)
+
+        return chances
 
     def state(self) -> State:
         arrays = {

@@ -1,6 +1,7 @@
 """Patients over time by masked diffusion within a visit, visit after visit."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import DataError, StateError, TrainingStopped
+from ehr.generators.d3pm import as_stored
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition
@@ -17,10 +19,19 @@ from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.batch import Batch, Learnable, keeping
 from worker.engine.histories.calibration import Course, calibrate, recurrences
+from worker.engine.histories.likelihood import history_losses, last_visits
 from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.particles import conditioned_histories, pilot_of
 from worker.engine.histories.pilot import Pilot
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks, join
+from worker.engine.histories.protocol import (
+    HistoryFit,
+    HistoryGenerator,
+    HistoryLosses,
+    HistoryRequest,
+    LastVisits,
+    histories_in_chunks,
+    join,
+)
 from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
@@ -126,6 +137,12 @@ class VisitsGenerator(HistoryGenerator):
         rows = Learnable.of(histories, self.config.most_visits)
         return visits_elbo(self.denoiser, self.noise, self.tokens, rows, generator, draws)
 
+    def history_losses(self) -> HistoryLosses:
+        return partial(history_losses, self.denoiser, self.noise, self.tokens, self.config.most_visits)
+
+    def last_visits(self) -> LastVisits:
+        return partial(last_visits, self.denoiser, self.noise, self.tokens)
+
     @torch.no_grad()
     def next_visits(self, histories: Histories) -> NDArray[np.float32]:
         """P(code at the visit | all visits of the patient before it) for every visit, (V, N)."""
@@ -208,7 +225,7 @@ class VisitsGenerator(HistoryGenerator):
         state.require(cls.spec.name, STATE_VERSION)
         config, tensors = state.config, state.tensors
         tokens = VisitTokens.from_state(tensors, config)
-        settings = VisitsConfig(**config["settings"])
+        settings = VisitsConfig(**as_stored(config["settings"], len(tensors["prevalence"])))
         generator = cls(settings, tokens, tensors["prevalence"], tensors["sizes"], config["most_visits"])
         prefix = "denoiser/"
         weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -26,7 +26,7 @@ class VisitDenoiser(SparseDenoiser):
     """
 
     name = "visits"
-    alone: Tensor
+    adds_up = False  # what earlier visits make likely is tilted instead, before the trunk hears of it
 
     def __init__(self, noise: Noise, prevalence: Tensor, sizes: Tensor, n_codes: int, config: VisitsConfig) -> None:
         """`prevalence` (tokens,) and `sizes` as for records of tokens, of which the first `n_codes` are codes."""
@@ -48,11 +48,9 @@ class VisitDenoiser(SparseDenoiser):
         # One learned weight for each earlier code and each token to come, as `pairwise` is within the visit.
         self.pairwise_seen = nn.Embedding(n_codes, noise.n_codes)
         self.pairwise_last = nn.Embedding(n_codes, noise.n_codes)
-        alone = noise.groups.group_of < 0
-        self.register_buffer("alone", alone)
         if config.denoiser.size_first:
             self.from_tilt = nn.Parameter(torch.zeros(1, width))
-            self.tilted = nn.Parameter(alone.float())
+            self.tilted = nn.Parameter(self.alone.float())
         nn.init.normal_(self.visit.weight, std=0.3)
         for table in (self.seen, self.seen_last, self.from_number):
             nn.init.normal_(table.weight, std=0.1)

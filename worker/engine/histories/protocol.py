@@ -21,6 +21,11 @@ from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators.protocol import EffectiveSize, SampleProgress, State, meeting_rows
 from worker.engine.training import Hooks
 
+# Histories, a seed and a number of noises: the loss of a visit of each patient at several rates of noise, (P, rates).
+HistoryLosses = Callable[[Histories, int, int], NDArray[np.float64]]
+# Histories, and codes that are known of their last visits: P(code at the last visit | that and all before), (P, N).
+LastVisits = Callable[[Histories, Records], NDArray[np.float32]]
+
 
 @dataclass(frozen=True)
 class HistoryFit:
@@ -94,6 +99,14 @@ class HistoryGenerator(ABC):
     def to(self, device: torch.device) -> None:
         """Draw on this device from now on; one with a network moves it there."""
         self.device = device
+
+    def history_losses(self) -> HistoryLosses | None:
+        """How much each patient's visits surprise the model, for audits; None where a generator cannot tell."""
+        return None
+
+    def last_visits(self) -> LastVisits | None:
+        """How likely codes are at a patient's last visit, for audits; None where a generator cannot tell."""
+        return None
 
     @abstractmethod
     def state(self) -> State:
