@@ -8,6 +8,8 @@ Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,b
 files of an upload. HALO is trained for as long as ours was.
 """
 
+from typing import Any
+
 import numpy as np
 
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
@@ -46,7 +48,7 @@ def main() -> None:
         f"most), {data.train.visits.sizes().mean():.1f} of {len(data.vocabulary):,} codes at a visit"
     )
     figures = Figures()
-    model = _trained(data, 2 if quick else arguments.epochs, figures)
+    model = _trained(data, 2 if quick else arguments.epochs, figures, quick)
     n = min(200 if quick else arguments.compared, len(data.train))
     synth = _drawn(model, n, figures)
     seconds = 5.0 if quick else figures.value("time.train_seconds")
@@ -61,8 +63,10 @@ def main() -> None:
     figures.finish(arguments.json)
 
 
-def _trained(data: Patients, epochs: int | None, figures: Figures) -> VisitsGenerator:
-    changes = {} if epochs is None else {"training": {"epochs": epochs}}
+def _trained(data: Patients, epochs: int | None, figures: Figures, quick: bool) -> VisitsGenerator:
+    changes: dict[str, Any] = {} if epochs is None else {"training": {"epochs": epochs}}
+    if quick:
+        changes["calibration_rounds"] = 1
     settings = VisitsGenerator.spec.resolve(None, changes, len(data.train), len(data.vocabulary), on_gpu=False)
     with progress_bar("training") as advance, timed() as seconds:
         hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))

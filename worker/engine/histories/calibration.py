@@ -20,6 +20,9 @@ from worker.engine.histories.tokens import VisitTokens
 FIRST, NEW, EARLIER, LAST = range(4)  # a code: at a first visit; never seen; seen, but not last; seen at the last visit
 EVENTS = 30.0  # of which half of a difference is believed
 MOST = 1.0  # that log-odds are shifted by in one round
+# Of a difference that is shifted in one round: what codes do moves how many there are, and the other way round, so that
+# whole steps overshoot.
+STEP = 0.45
 Floats = NDArray[np.float64]
 
 
@@ -38,7 +41,7 @@ class Rates:
         alone = both - np.log((1 - wanted) / (1 - own))
         events = sum(np.minimum(each.had, each.tried - each.had) for each in (self, real)) / 2
         known = events / (events + EVENTS)
-        shift: Floats = known * np.where(one_of_many, both, alone).clip(-MOST, MOST)
+        shift: Floats = STEP * known * np.where(one_of_many, both, alone).clip(-MOST, MOST)
         return shift
 
 
