@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from app.feasibility import Feasibility, check_limits, feasibility_of
+from app.feasibility import Feasibility, check_limits, feasibility_of, sampling_of
 from app.gate import CUSTODIAN, Gate
 from app.schemas.requests import GenerateRequest
 from app.services import Services
@@ -42,22 +42,25 @@ def _history_feasibility(services: Services, model: Model, body: GenerateRequest
     check_limits(services.settings.max_records, facts.timesteps, body)
     if body.asks_for_something or body.method != "auto":
         raise RequestError("conditions: this model draws patients over time; `history` says what they must be")
+    asks = body.history != AskedHistoryCondition()
+    sampling = sampling_of(model, body, "exact" if asks else None)
     verdict = withholding_verdict(model.details)
     by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
     warnings = [] if by_model is None else [by_model]
-    if body.history == AskedHistoryCondition():
-        return Feasibility(None, unknown=NOT_COUNTED, warnings=warnings, withheld=by_model)
+    if not asks:
+        return Feasibility(None, sampling, unknown=NOT_COUNTED, warnings=warnings, withheld=by_model)
     if not spec_named(model.generator).methods:
         raise RequestError(f"history: a '{model.generator}' model meets no conditions; leave them out")
     try:
         condition = body.history.resolve(facts.vocabulary)
     except (UnknownCodeError, ConditionError) as error:
-        return Feasibility("exact", unknown=NOT_COUNTED, problem=error)
+        return Feasibility("exact", sampling, unknown=NOT_COUNTED, problem=error)
     gate = Gate()
     if services.settings.smallest_condition > 0:
         gate = Gate(f"{NOT_COUNTED[0].upper()}{NOT_COUNTED[1:]}.", f"{NOT_COUNTED}; {CUSTODIAN}")
     return Feasibility(
         "exact",
+        sampling,
         unknown=NOT_COUNTED,
         warnings=[*warnings, *filter(None, [gate.warning]), NOT_MEASURED],
         request=canonical(condition, facts.vocabulary),

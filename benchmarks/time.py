@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
 from benchmarks._histories import Patients, patients_in
 from benchmarks._time_conditions import against_exact, attainment
+from ehr.generators.auto import Shape
 from ehr.histories import Histories
 from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.generators.visits import VisitsGenerator
@@ -54,7 +55,7 @@ def main() -> None:
 
 def _trained(data: Patients, epochs: int | None, figures: Figures) -> VisitsGenerator:
     changes = {} if epochs is None else {"training": {"epochs": epochs}}
-    settings = VisitsGenerator.spec.resolve(None, changes, len(data.train), len(data.vocabulary), on_gpu=False)
+    settings = VisitsGenerator.spec.resolve(None, changes, Shape(len(data.train), len(data.vocabulary)))
     with progress_bar("training") as advance, timed() as seconds:
         hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))
         fit = HistoryFit(

@@ -86,6 +86,7 @@ class ReportPlan:
             records=len(subject.cohort),
             codes=len(subject.vocabulary),
             codes_left_out=subject.codes_left_out,
+            sampling=subject.sampling,
             condition=subject.asked,
             targets=list(subject.targets),
             verdict=overall_verdict(families, subject.audit),

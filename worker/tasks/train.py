@@ -2,8 +2,10 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +14,7 @@ from sqlalchemy.orm import Session
 from ehr.audits import ModelAudit, ReferenceFacts
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
+from ehr.generators.auto import Shape
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
@@ -27,11 +30,12 @@ from worker.contract import TrainPayload
 from worker.engine.audit import not_audited
 from worker.engine.generators import FitRequest, Generator, State, generator_named, history_generator_named
 from worker.engine.histories.protocol import HistoryFit, HistoryGenerator
-from worker.engine.training import Hooks, TrainingProgress, resolve_device
+from worker.engine.training import Hooks, TrainingProgress
 from worker.execution import JobRun, Outcome
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
+from worker.tasks.decide import Decision, decide
 from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
 from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort, two_digits
 
@@ -56,17 +60,17 @@ def train(run: JobRun) -> Outcome:
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
-    settings = spec_named(payload.generator).resolve(
-        payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
-    )
     if dataset.histories is not None:
+        settings = spec_named(payload.generator).resolve(payload.preset, payload.settings, _shape(dataset.records))
         over_time = _fit_histories(run, payload, dataset, settings)
         run.progress.step("store", maximum=1)
         unknown = None, not_audited(OVER_TIME), _no_reference(dataset, payload)
         return _store(run, payload, dataset, over_time.state(), settings, *unknown)
+    request = _request(run, payload, dataset)
+    decision = decide(run, payload, _shape(request.train), lambda config: replace(request, settings=config))
+    run.check()
     begun = time.monotonic()
-    generator = _fit(run, payload, dataset, settings)
+    generator, resumed = _fit(run, payload, dataset, request, decision)
     took = time.monotonic() - begun
     run.check()
     audited = audit(run, payload, dataset, generator)
@@ -74,25 +78,42 @@ def train(run: JobRun) -> Outcome:
     costs = _costs(run, generator.state(), dataset, held_before)
     reference = _reference(run, payload, dataset, generator, took)
     run.progress.step("store", maximum=1)
-    return _store(run, payload, dataset, generator.state(), settings, costs, audited, reference)
+    outcome = _store(run, payload, dataset, generator.state(), decision.settings, costs, audited, reference)
+    actual = None if resumed else round(time.monotonic() - begun, 1)  # of several attempts nobody has the sum
+    outcome.result |= {"predicted_seconds": decision.predicted_seconds, "actual_seconds": actual}
+    return outcome
 
 
-def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
-    checkpoints = _checkpoints(run, payload, dataset, settings)
-    train_set = dataset.split("train", payload.holdout_share)
+def _shape(train: Records) -> Shape:
+    return Shape(len(train), train.n_codes)
+
+
+def _request(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> FitRequest:
+    """What is learned from; settings, and where to go on, come later."""
     holdout = dataset.split("holdout", payload.holdout_share)
-    request = FitRequest(
-        _not_empty(train_set),
+    return FitRequest(
+        _not_empty(dataset.split("train", payload.holdout_share)),
         holdout if len(holdout) else None,
-        _config(settings),
-        payload.seed,
-        run.runtime.settings.device,
-        _hooks(run, checkpoints),
-        checkpoints.newest(),
-        dataset.groups,
-        dataset.rules,
+        seed=payload.seed,
+        device=run.runtime.settings.device,
+        groups=dataset.groups,
+        rules=dataset.rules,
     )
-    return _until_stopped(run, lambda: generator_named(payload.generator).fit(request))
+
+
+def _fit(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, request: FitRequest, decision: Decision
+) -> tuple[Generator, bool]:
+    """The trained generator, and whether an earlier attempt began it."""
+    checkpoints = _checkpoints(run, payload, dataset, decision.settings)
+    whole = replace(
+        request,
+        settings=_config(decision.settings),
+        hooks=_hooks(run, checkpoints, decision),
+        checkpoint=checkpoints.newest(),
+    )
+    fitted = _until_stopped(run, lambda: generator_named(payload.generator).fit(whole))
+    return fitted, whole.checkpoint is not None
 
 
 def _fit_histories(
@@ -108,7 +129,7 @@ def _fit_histories(
         _config(settings),
         payload.seed,
         run.runtime.settings.device,
-        _hooks(run, checkpoints),
+        _hooks(run, checkpoints, Decision(settings)),
         checkpoints.newest(),
         at_visits,
         static,
@@ -145,21 +166,26 @@ def _checkpoints(run: JobRun, payload: TrainPayload, dataset: StoredDataset, set
     return Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
 
 
-def _hooks(run: JobRun, checkpoints: Checkpoints) -> Hooks:
-    started = False
+def _hooks(run: JobRun, checkpoints: Checkpoints, decision: Decision) -> Hooks:
+    hurry_at: float | None = None  # when this attempt should be done with learning
 
     def on_progress(progress: TrainingProgress) -> None:
-        nonlocal started
-        if not started:
-            started = True
+        nonlocal hurry_at
+        if hurry_at is None:
             run.begin_turn()
             run.progress.step("train", progress.total_steps, progress.step, "batches")
+            left = 1 - (progress.step - 1) / progress.total_steps
+            hurry_at = time.monotonic() + left * (decision.most_seconds or math.inf)
+            run.progress.advance(progress.step, predicted_seconds=decision.predicted_seconds)
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 
     def should_stop() -> bool:
         return run.should_stop() or run.stop.turn_over.is_set()
 
-    return Hooks(on_progress, checkpoints.save, should_stop)
+    def should_settle() -> bool:
+        return hurry_at is not None and time.monotonic() > hurry_at
+
+    return Hooks(on_progress, checkpoints.save, should_stop, should_settle)
 
 
 def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:

@@ -16,7 +16,12 @@ if (builder) {
     },
     targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
   });
-  const whole = () => ({ ...request(), n: Number(builder.elements.n.value), seed: Number(builder.elements.seed.value || 0) });
+  const whole = () => ({
+    ...request(),
+    n: Number(builder.elements.n.value),
+    seed: Number(builder.elements.seed.value || 0),
+    ...(builder.elements.sampling ? { sampling: builder.elements.sampling.value } : {}),
+  });
 
   let waiting = 0, latest = 0;
   const ask = async () => {
@@ -130,6 +135,7 @@ if (builder) {
 
   builder.elements.model_id.addEventListener("change", () => location.assign(`/app/cohorts/new?model=${builder.elements.model_id.value}`));
   builder.elements.n.addEventListener("input", soon);
+  builder.elements.sampling?.addEventListener("change", soon);
   document.getElementById("preview-button").addEventListener("click", (event) =>
     doing(event.target, async () => {
       preview.innerHTML = await piece("/app/cohorts/preview", { ...request(), n: 20 });

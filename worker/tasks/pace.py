@@ -1,0 +1,72 @@
+"""How fast a training would go: a few batches and a look at held-out records, timed and thrown away."""
+
+import statistics
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ehr.errors import TrainingStopped
+from ehr.generators.d3pm import D3PMConfig
+from worker.engine.audit.effort import WORK, operations
+from worker.engine.denoisers.few_patients import CALIBRATED_ON
+from worker.engine.generators import FitRequest
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.training import Hooks, TrainingProgress
+
+WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
+LOOKED_AT = 1024  # held-out records
+RESTRAINTS_TRIED = 3  # of those that training ends with, on average
+ATTACKS = 6  # of an audit, each with WORK operations
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds that a training is made of."""
+
+    step: float  # one batch
+    batch: int  # its records
+    look: float  # at one held-out record, once
+    audit: float  # the attacks after training
+
+    def training(self, config: D3PMConfig, train: int, holdout: int) -> float:
+        """Of a training with so many records, without what comes after it."""
+        training = config.training
+        held_out = min(holdout, training.holdout_records) * training.holdout_draws * self.look
+        looks = training.epochs // training.evaluate_every
+        calibration = min(train, CALIBRATED_ON) * self.look
+        end = RESTRAINTS_TRIED * (held_out + 4 * calibration) if training.restrain_rare else 0.0
+        return training.epochs * (train // self.batch) * self.step + looks * held_out + end
+
+
+def pace_of(request: FitRequest) -> Pace:
+    """Of the training that is asked for."""
+    times: list[float] = []
+
+    def note(_: TrainingProgress) -> None:
+        times.append(time.perf_counter())
+
+    def enough() -> bool:
+        return len(times) >= BATCHES or (len(times) > WARM_UP + 1 and times[-1] - begun > MOST_SECONDS)
+
+    hooks = Hooks(on_progress=note, should_stop=enough)
+    generator, run = D3PMGenerator.prepare(replace(request, hooks=hooks, checkpoint=None))
+    begun = time.perf_counter()
+    with suppress(TrainingStopped):
+        run.to_the_end()
+    counted = [begun, *times] if len(times) <= WARM_UP + 1 else times[WARM_UP:]
+    step = statistics.median(np.diff(counted).tolist())
+    return Pace(step, run.plan.batch_size, *_looked(generator, request))
+
+
+def _looked(generator: D3PMGenerator, request: FitRequest) -> tuple[float, float]:
+    """(seconds of a look at one record, seconds of an audit)."""
+    records = request.train if request.holdout is None or len(request.holdout) == 0 else request.holdout
+    some = records.take(np.arange(min(len(records), LOOKED_AT)))
+    generator.held_out_elbo(some, draws=1)
+    begun = time.perf_counter()
+    generator.held_out_elbo(some, draws=1)
+    took = max(time.perf_counter() - begun, 1e-9)
+    rate = operations(lambda: generator.held_out_elbo(some, draws=1)) / took
+    return took / len(some), ATTACKS * WORK / max(rate, 1.0)
