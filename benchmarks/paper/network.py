@@ -155,26 +155,28 @@ def _resumed(store: Store, request: FitRequest) -> FitRequest:
 # ---- drawing, in pieces
 
 
-def drawn(bench: Bench, generator: Generator, name: str, condition: Condition | None) -> Records:
-    """As many records as fit into the time, a batch after the other; those of earlier runs count."""
-    parts, begun, number = [], time.monotonic(), 0
+def drawn(bench: Bench, generator: Generator, name: str, condition: Condition | None) -> tuple[Records, float]:
+    """As many records as fit into the time, a batch after the other, and how many in a second; those of earlier runs
+    count."""
+    parts, seconds, begun, number = [], 0.0, time.monotonic(), 0
     while number == 0 or time.monotonic() - begun < bench.drawing:
         key = f"drawn/{name}/{number}"
-        if not bench.store.has_records(key):
+        if not bench.store.has(key):
             method = "auto" if condition is None else "langevin"
-            request = SampleRequest(ROWS, number, condition, method=method, steps=bench.calls)
-            bench.store.save_records(key, generator.sample(request))
+            with timed() as took:
+                records = generator.sample(SampleRequest(ROWS, number, condition, method=method, steps=bench.calls))
+            bench.store.save_records(key, records)
+            bench.store.write(key, {"seconds": took[0]})
         parts.append(bench.store.load_records(key))
-        number += 1
-    return Records.concatenate(parts)
+        seconds, number = seconds + bench.store.read(key)["seconds"], number + 1
+    return Records.concatenate(parts), number * ROWS / seconds
 
 
 # ---- what it gives
 
 
 def measure(bench: Bench, generator: Generator, figures: Figures, path: Path | None) -> None:
-    with timed() as took:
-        paper = drawn(bench, generator, "unconditional", None)
+    paper, rate = drawn(bench, generator, "unconditional", None)
     n = len(paper)
     ours, cost = _ours(bench, n)
     shape = generator_named(YARDSTICK).fit(FitRequest(bench.arena.train)).sample(SampleRequest(n))
@@ -185,7 +187,7 @@ def measure(bench: Bench, generator: Generator, figures: Figures, path: Path | N
     show(f"the {bench.arena.train.n_codes} most common codes, {n:,} records each", ["", *FIDELITY.values()], rows)
     trained = bench.store.find("trained") or {}
     costs = [
-        [PAPER, f"{trained.get('seconds', 0):.0f}", f"{n / took[0]:.3g}", str(bench.calls)],
+        [PAPER, f"{trained.get('seconds', 0):.0f}", f"{rate:.3g}", str(bench.calls)],
         [OURS, f"{cost['seconds']:.0f}", f"{cost['records_per_second']:.3g}", str(cost["calls"])],
     ]
     show("costs", ["", "training s", "records / s", "network calls"], costs)
@@ -217,7 +219,7 @@ def _guided(bench: Bench, generator: Generator, unconditional: Records) -> None:
     rows = []
     for label in bench.arena.labels:
         condition = Condition.of(bench.arena.train.n_codes, any_of=[label.codes])
-        guided = drawn(bench, generator, f"guided-{label.name}", condition)
+        guided, _ = drawn(bench, generator, f"guided-{label.name}", condition)
         shares = (_share(label, bench.arena.test, protected=True), _share(label, unconditional), _share(label, guided))
         rows.append([label.name, *(_text(cell) for cell in shares), f"{len(guided):,}"])
     if rows:

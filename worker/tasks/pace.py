@@ -9,6 +9,7 @@ import numpy as np
 
 from ehr.errors import TrainingStopped
 from ehr.generators.d3pm import D3PMConfig
+from ehr.records import Records
 from worker.engine.audit.effort import WORK, operations
 from worker.engine.denoisers.few_patients import CALIBRATED_ON
 from worker.engine.generators import FitRequest
@@ -16,7 +17,8 @@ from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks, TrainingProgress
 
 WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
-LOOKED_AT = 1024  # held-out records
+SLOW = 1.0  # seconds of a step
+LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
 ATTACKS = 6  # of an audit, each with WORK operations
 
@@ -57,16 +59,18 @@ def pace_of(request: FitRequest) -> Pace:
         run.to_the_end()
     counted = [begun, *times] if len(times) <= WARM_UP + 1 else times[WARM_UP:]
     step = statistics.median(np.diff(counted).tolist())
-    return Pace(step, run.plan.batch_size, *_looked(generator, request))
-
-
-def _looked(generator: D3PMGenerator, request: FitRequest) -> tuple[float, float]:
-    """(seconds of a look at one record, seconds of an audit)."""
     records = request.train if request.holdout is None or len(request.holdout) == 0 else request.holdout
+    batch = run.plan.batch_size
+    # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
+    look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
+    few = records.take(np.arange(min(len(records), COUNTED)))
+    each = operations(lambda: generator.held_out_elbo(few, draws=1)) / len(few)
+    return Pace(step, batch, look, ATTACKS * WORK * look / max(each, 1.0))
+
+
+def _look_seconds(generator: D3PMGenerator, records: Records) -> float:
     some = records.take(np.arange(min(len(records), LOOKED_AT)))
     generator.held_out_elbo(some, draws=1)
     begun = time.perf_counter()
     generator.held_out_elbo(some, draws=1)
-    took = max(time.perf_counter() - begun, 1e-9)
-    rate = operations(lambda: generator.held_out_elbo(some, draws=1)) / took
-    return took / len(some), ATTACKS * WORK / max(rate, 1.0)
+    return (time.perf_counter() - begun) / len(some)
