@@ -11,6 +11,7 @@ from ehr.errors import TrainingStopped
 from ehr.generators.d3pm import D3PMConfig
 from ehr.records import Records
 from worker.engine.audit.effort import WORK, operations
+from worker.engine.audit.people import MOST_PEOPLE
 from worker.engine.denoisers.few_patients import CALIBRATED_ON
 from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
@@ -20,7 +21,8 @@ WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not 
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
-ATTACKS = 6  # of an audit, each with WORK operations
+# An audit looks at so many people of each side, at each so often, as far as WORK operations for each attack allow.
+LOOKS, ATTACKS = 40, 6
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,16 @@ def pace_of(request: FitRequest) -> Pace:
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
+    return Pace(step, batch, look, look * _audit_looks(generator, request, records))
+
+
+def _audit_looks(generator: D3PMGenerator, request: FitRequest, records: Records) -> float:
+    """At how many records an audit looks."""
     few = records.take(np.arange(min(len(records), COUNTED)))
     each = operations(lambda: generator.held_out_elbo(few, draws=1)) / len(few)
-    return Pace(step, batch, look, ATTACKS * WORK * look / max(each, 1.0))
+    unseen = 0 if request.holdout is None else 2 * len(request.holdout)  # and about as many test records
+    people = min(len(request.train), MOST_PEOPLE) + min(unseen, MOST_PEOPLE)
+    return min(LOOKS * people, ATTACKS * WORK / max(each, 1.0))
 
 
 def _look_seconds(generator: D3PMGenerator, records: Records) -> float:
