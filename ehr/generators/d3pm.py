@@ -61,7 +61,14 @@ class TrainingConfig(Config):
     )
     weight_decay: float = Field(0.2, ge=0, le=100)
     pairwise_decay: float = Field(
-        3.0, ge=0, le=1000, description="weight decay of the N x N skip, most of the parameters"
+        3.0, ge=0, le=1000, description="weight decay of the N x N skip where AdamW trains it"
+    )
+    pairwise_prior: float | None = Field(
+        60.0,
+        gt=0,
+        le=1e6,
+        description="patients that the prior of a link in the N x N skip, which is none, counts as; None: AdamW trains "
+        "it, with pairwise_decay; see decisions/0087",
     )
     second_moment_decay: float = Field(0.999, gt=0, lt=1, description="AdamW's beta 2; see docs/decisions/0008")
     gradient_clip: float | None = Field(10.0, gt=0, le=1e6, description="largest gradient norm; None for no clipping")

@@ -37,7 +37,7 @@ def test_a_rare_row_lies_in_the_first_direction_of_common_ones_and_common_rows_s
 def test_the_more_patients_a_code_has_the_more_of_its_own_it_keeps() -> None:
     table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
     counts = torch.tensor([400.0, 400.0, 400.0, 30.0, 400.0])
-    some = FewPatients(counts, torch.zeros(5, 5), records())
+    some = FewPatients(counts, torch.zeros(5, 5), len(records()), records())
     away = [float((some.outputs(table, restraint)[RARE] - table[RARE]).norm()) for restraint in (40, 25, 20, 15)]
     assert away == sorted(away, reverse=True) and away[1] < away[0] and away[-1] == 0
 

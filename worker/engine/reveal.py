@@ -4,8 +4,9 @@ The records of a batch share one random order of the codes, so a call needs logi
 what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
 
     blocks   hold equally many expected codes and keep apart what goes together (worker/engine/blocks.py)
-    sizes    a block is drawn again until the rest of the record can hold the codes that are left; a record that is
-             short of codes in the end gets those that suit it best, of all blocks
+    sizes    a block is drawn again until the rest of the record can hold the codes that are left, by odds that make
+             up for it; the last block holds just as many as it should; a record that is short of codes in the end
+             gets those that suit it best, of all blocks
     rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the
              probability the network says, but how many records have it hardly varies from cohort to cohort
 """
@@ -24,6 +25,7 @@ from worker.engine.rules import Keeping, RuleTable
 RARE = 2.0
 TRIES = 8  # draws of a block before the last one is taken
 UNDEALT = math.inf  # offset of a code that is never dealt, however rare it is
+ROUNDS = 2  # of making up for what acceptance does to the odds
 OVERFLOW = 0.02  # codes that may come later than the last block, or than a block after which none are expected
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread most evenly
 
@@ -52,13 +54,12 @@ def reveal_sample(
     x_0 = (start == PRESENT).to(torch.uint8)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
     keeping = None if rules is None else Keeping.of(rules, start)
-    for codes in blocks:
-        if rules is None or keeping is None:
-            _reveal_block(reading, codes, reading.logits(codes), offsets, groups, None, generator)
-        else:
-            logits = reading.logits(codes)
-            for part in rules.parts(codes):
-                _reveal_block(reading, codes[part], logits[:, part], offsets, groups, keeping, generator)
+    for number, codes in enumerate(blocks, start=1):
+        logits = reading.logits(codes)
+        parts = [torch.arange(len(codes), device=codes.device)] if rules is None else rules.parts(codes)
+        for part in parts:
+            last = number == len(blocks) and part is parts[-1]
+            _reveal_block(reading, codes[part], logits[:, part], offsets, groups, keeping, last, generator)
         rows = _set_aside_finished(reading, rows, x_0, groups, keeping)
         if len(rows) == 0:
             break
@@ -74,9 +75,10 @@ def _reveal_block(
     offsets: Tensor,
     groups: GroupTable | None,
     keeping: Keeping | None,
+    last: bool,
     generator: torch.Generator,
 ) -> None:
-    """Draw the codes (C,) by their logits (B, C) and reveal them."""
+    """Draw the codes (C,) by their logits (B, C) and reveal them; after the last ones there are no more."""
     inside = None if groups is None else groups.inside(codes)
     possible = reading.x[:, codes] == HIDDEN
     if keeping is not None:
@@ -87,7 +89,7 @@ def _reveal_block(
         left = left - _still_to_come(reading, groups, inside)
     if left is not None and keeping is not None:
         left = left - keeping.to_come(reading.x)
-    present = _draw(p, left, offsets[codes], inside, generator)
+    present = _draw(p, left, offsets[codes], inside, last, generator)
     if keeping is not None:
         present = keeping.settle(codes, present & (reading.x[:, codes] == HIDDEN), p, generator)
         keeping.note(codes, present | (reading.x[:, codes] == PRESENT))
@@ -103,7 +105,7 @@ def _still_to_come(reading: Reading, groups: GroupTable, inside: GroupTable | No
 
 
 def _draw(
-    p: Tensor, left: Tensor | None, offsets: Tensor, inside: GroupTable | None, generator: torch.Generator
+    p: Tensor, left: Tensor | None, offsets: Tensor, inside: GroupTable | None, last: bool, generator: torch.Generator
 ) -> Tensor:
     """Which codes of a block each record has, (B, C) bool, from their probabilities p (B, C).
 
@@ -124,6 +126,9 @@ def _draw(
     present[:, rare] = dealt = _deal(p[:, rare], offsets[rare], generator)
     if left is None:
         present[:, common] = _bernoulli(p[:, common], generator)
+    elif last:
+        share = (left - dealt.sum(1)) / (left - p[:, rare].sum(1)).clamp(min=OVERFLOW)  # of p that dealing has left
+        present[:, common] = _evenly(p[:, common] * share.clamp(min=0.0).unsqueeze(1), left - dealt.sum(1), generator)
     else:
         of_members = 0 if inside is None else members.sum(1)
         later = left + of_members - expected  # what is expected in later blocks
@@ -183,6 +188,21 @@ def _deal(p: Tensor, offsets: Tensor, generator: torch.Generator) -> Tensor:
     return present
 
 
+def _evenly(p: Tensor, left: Tensor, generator: torch.Generator) -> Tensor:
+    """Systematic sampling along each row of p (B, C): each code with its p, as many as these add up to, at most `left`.
+
+    Codes drawn side by side would often be too many or too few, where nothing comes after them to make up for it.
+    """
+    p = p.clamp(max=1.0)
+    p = p * (left / p.sum(1).clamp(min=1e-12)).clamp(0.0, 1.0).unsqueeze(1)
+    order = torch.randperm(p.shape[1], generator=generator, device=p.device)
+    start = torch.rand((len(p), 1), generator=generator, device=p.device)
+    passed = torch.cat([start, start + p[:, order].cumsum(1)], dim=1).floor()
+    present = torch.zeros(p.shape, dtype=torch.bool, device=p.device)
+    present[:, order] = passed[:, 1:] > passed[:, :-1]
+    return present
+
+
 def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a block again until the later blocks, expected to hold `rest` codes, can hold what is left of the record.
 
@@ -190,10 +210,11 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
     with probability proportional to Poisson(left - k; rest) ** crowding, where crowding is the chance that two codes of
     the block are not the same one: a block of a single code needs no correction, since p knows the size.
     """
-    present = _bernoulli(p, generator)
-    present[left <= 0] = False
     crowding = 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12)
     most_likely = _log_poisson(rest.floor(), rest)
+    p = _made_up(p, left, rest, crowding)
+    present = _bernoulli(p, generator)
+    present[left <= 0] = False
     open_rows = (left > 0).nonzero().squeeze(1)
     for _ in range(TRIES):
         remaining = left[open_rows] - present[open_rows].sum(1)
@@ -205,6 +226,45 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
             break
         present[open_rows] = _bernoulli(p[open_rows], generator)
     return present
+
+
+def _made_up(p: Tensor, left: Tensor, rest: Tensor, crowding: Tensor) -> Tensor:
+    """What to draw the codes with (B, C), so that each is in an accepted draw with its p.
+
+    Accepting draws by their number k alone favours likely codes over unlikely ones: having a code changes its odds by
+    f = E[chance(k + 1)] / E[chance(k)], k of all others. So its odds are divided by f. With G_m = E[chance(k + m)], k
+    of all codes (about binomial), and chances that fall off as r = G_2 G_0 / G_1^2, what f must be solves
+    p r f^2 + (1 - p - p G_1 / G_0) f = (1 - p) G_1 / G_0. That takes a code for one of many; one that makes up most of
+    its block has fewer others, and one that is alone has none: f = 1.
+    """
+    odds = p / (1 - p).clamp(min=1e-6)
+    expected = p.sum(1)
+    of_others = 1 - p / expected.clamp(min=1e-12).unsqueeze(1)
+    highest = float(expected.max()) if len(p) else 0.0
+    k = torch.arange(int(highest + 6 * highest**0.5) + 4, device=p.device)
+    remaining = left.unsqueeze(1) - k
+    log_chance = crowding.unsqueeze(1) * _log_poisson(remaining, rest.unsqueeze(1))
+    log_chance = log_chance.masked_fill(remaining < 0, -torch.inf)
+    chance = torch.exp(log_chance - log_chance.max(1, keepdim=True).values.clamp(min=-1e30))
+    for _ in range(ROUNDS):
+        g = [(_log_binomial(k, p)[:, : len(k) - m].exp() * chance[:, m:]).sum(1).clamp(min=1e-12) for m in range(3)]
+        step, bend = (g[1] / g[0]).unsqueeze(1), (g[2] * g[0] / g[1].square()).clamp(0.0, 1.0).unsqueeze(1)
+        half = (1 - p - p * step) / 2
+        # the root in the form that p = 0 leaves finite
+        f = (1 - p) * step / (half + (half.square() + p * bend * (1 - p) * step).sqrt()).clamp(min=1e-6)
+        odds_now = odds / f.clamp(0.5, 2.0) ** of_others
+        p = odds_now / (1 + odds_now)
+    return p
+
+
+def _log_binomial(k: Tensor, p: Tensor) -> Tensor:
+    """log P(k codes) for a number with the mean and the variance that codes with p (B, C) have, (B, K)."""
+    expected = p.sum(1, keepdim=True)
+    share = (p.square().sum(1, keepdim=True) / expected.clamp(min=1e-12)).clamp(1e-6, 1 - 1e-6)
+    n = expected / share
+    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1.0) - torch.lgamma((n - k + 1).clamp(min=1e-3))
+    log_p = ways + k * torch.log(share) + (n - k) * torch.log1p(-share)
+    return log_p.masked_fill(k >= n + 1, -torch.inf)
 
 
 def _log_poisson(k: Tensor, mean: Tensor) -> Tensor:

@@ -1,16 +1,21 @@
-"""How many codes will a record have, given the few that are known? A small network of its own.
+"""How many codes will a record have, given the few that are known? And what does its size say of those to come?
 
 A condition fixes a handful of codes; the number of codes is drawn next, before all others. A head on the denoiser saw
 too few such moments to be right in a slice (docs/decisions/0013). This network is so small that it can see many more.
+Once the size is drawn it is certain, and the log-odds of the codes to come are shifted until they add up to it
+(docs/decisions/0086).
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from worker.engine.groups import CERTAIN, GroupTable
 from worker.engine.noise import ABSENT, PRESENT
 
 WIDTH = 128
+# A record whose hidden codes are farther from its size than this (log-odds) is one that networks do not understand.
+MOST_SHIFT = 1.5
 
 
 class SizeNetwork(nn.Module):
@@ -42,3 +47,28 @@ class SizeNetwork(nn.Module):
         h = h + self.hidden(F.gelu(self.norm(h)))
         logits: Tensor = self.out(F.gelu(h)).float() + self.log_sizes
         return logits
+
+
+@torch.no_grad()
+def shift_to_size(logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
+    """What to add to the log-odds of each record's open codes, so that they add up to the codes that are left, (B, 1).
+
+    A record of a known size has just `left` (B,) codes among its open ones (B, C), which independent log-odds (B, C)
+    keep on average only. The gradient of the loss does not see the shift: moving all open codes together changes
+    nothing where they add up already. Members of `groups` (columns of the C) are left alone, their number is certain.
+    """
+    odds = torch.exp(logits.float()) * is_open
+    to_come = left.float()
+    if groups is not None and len(groups):
+        of_members = groups.probability(logits[:, groups.codes], is_open[:, groups.codes])
+        to_come = to_come - torch.where(is_open[:, groups.codes], of_members, 0.0).sum(1)
+        odds[:, groups.codes] = 0.0
+    wanted = torch.log(to_come.clamp(min=1e-6))
+    shift = torch.zeros_like(wanted)
+    for _ in range(2):  # Newton's steps on the logarithm of the sum, of which the first is nearly exact for rare codes
+        p = odds * torch.exp(shift).unsqueeze(1)
+        p = p / (1 + p)
+        total = p.sum(1).clamp(min=1e-9)
+        slope = (total - p.square().sum(1)).clamp(min=1e-9) / total
+        shift = (shift + (wanted - total.log()) / slope).clamp(-MOST_SHIFT, MOST_SHIFT)
+    return torch.where(left <= 0, -CERTAIN, shift).unsqueeze(1)

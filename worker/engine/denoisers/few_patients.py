@@ -40,6 +40,7 @@ class FewPatients:
 
     counts: Tensor  # (N,)
     together: Tensor  # (N, N), seen or to be expected by chance, whichever is more
+    patients: int  # all of them
     some: Records  # a part of the training records, to see how common the network makes each code
 
     @classmethod
@@ -49,7 +50,7 @@ class FewPatients:
         seen = np.asarray((matrix.T @ matrix).todense(), dtype=np.float32)
         together = np.maximum(seen, np.outer(counts, counts) / max(len(train), 1))
         some = train.take(np.arange(min(len(train), CALIBRATED_ON)))
-        return cls(torch.from_numpy(counts).to(device), torch.from_numpy(together).to(device), some)
+        return cls(torch.from_numpy(counts).to(device), torch.from_numpy(together).to(device), len(train), some)
 
     def applied(self, weights: Mapping[str, Tensor], tables: CodeTables, restraint: int) -> dict[str, Tensor]:
         """All weights, with those restrained that speak for single codes; `weights` stay as they are."""

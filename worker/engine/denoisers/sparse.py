@@ -10,8 +10,9 @@ from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEm
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.few_patients import CodeTables
 from worker.engine.denoisers.trunk import ResidualBlock, SharedDropout
+from worker.engine.groups import GroupTable
 from worker.engine.noise import HIDDEN, PRESENT, Noise
-from worker.engine.sizes import SizeNetwork
+from worker.engine.sizes import SizeNetwork, shift_to_size
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
@@ -22,16 +23,18 @@ MOSTLY_DISTINCT = 0.8
 class SparseDenoiser(Denoiser):
     """Sum of the embeddings of the present codes -> residual MLP -> N log-odds, plus a pairwise skip.
 
-    The log-odds of code i are a sum of four parts:
+    The log-odds of code i are a sum of five parts:
       prior      its prevalence;
       evidence   what x_t says about code i itself, exact by Bayes' rule (see Noise.evidence);
       pairwise   one learned weight for each present code j and each i: plain association, learned fast;
-      trunk      everything else: what the codes say together.
+      trunk      everything else: what the codes say together;
+      size       the same for all hidden codes: where the record's size is known, they add up to what is left of it.
     So before training the model is `independent`, and the network only has to learn how codes depend on each other.
     """
 
     name = "sparse"
     common: Tensor
+    alone: Tensor  # (N,) codes that are in no group
     prevalence: Tensor
     log_sizes: Tensor
 
@@ -61,6 +64,7 @@ class SparseDenoiser(Denoiser):
         self.sizes = SizeNetwork(n, sizes) if config.size_first and noise.reveals else None
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
+        self.register_buffer("alone", noise.groups.group_of < 0, persistent=False)
         self.register_buffer("log_sizes", torch.log((sizes.double() + 1e-6) / (sizes.double() + 1e-6).sum()).float())
 
     @property
@@ -84,12 +88,22 @@ class SparseDenoiser(Denoiser):
     def forward(self, x_t: Tensor, t: Tensor, size: Tensor | None = None, beside: Beside | None = None) -> Tensor:
         evidence = self.noise.evidence(x_t, t)  # (B, N)
         bag = PresentCodes(x_t, evidence, self.out.bias)
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, size, beside)) + evidence
+        left = size
+        if size is not None and self.noise.reveals:
+            left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside)) + evidence
         if self.pairwise is not None:
             logits = logits + bag.sum_rows(self.pairwise.weight)
         if beside is not None:
             logits = logits + beside.logits
+        if left is not None and self.noise.reveals and self.remaining is not None:
+            hidden = x_t == HIDDEN
+            logits = logits + self.shift(logits, hidden, left, self.noise.groups) * (hidden & self.alone)
         return logits.float()
+
+    def shift(self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
+        """What a record's size says of its open codes, (B, 1): nothing where it is not known."""
+        return shift_to_size(logits, is_open, left, groups).masked_fill((left == UNKNOWN_SIZE).unsqueeze(1), 0.0)
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:
@@ -108,7 +122,7 @@ class SparseDenoiser(Denoiser):
         t: Tensor,
         evidence: Tensor,
         bag: "PresentCodes",
-        size: Tensor | None,
+        left: Tensor | None,
         beside: Beside | None,
     ) -> Tensor:
         """What the trunk makes of a record, (B, width)."""
@@ -118,9 +132,6 @@ class SparseDenoiser(Denoiser):
         h = bag.sum_rows(self.present.weight) if beside is None else bag.sum_rows(self.present.weight) + beside.trunk
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
-        left = size
-        if size is not None and self.noise.reveals:
-            left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
         h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)
         if self.time is not None:  # under absorbing noise p(x_0 | x_t) does not depend on t
             h = h + self.time(t)[:, 0]
@@ -168,6 +179,8 @@ class SparseReading(Reading):
         self.present = torch.zeros(len(x), device=x.device)
         self.hidden = torch.full((len(x),), float(n), device=x.device)
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
+        # what the present codes say of each code by themselves
+        self.pairs = None if denoiser.pairwise is None else torch.zeros(len(x), n, device=x.device)
         known = x != HIDDEN
         self.words, self.key = _keys(known, size)
         self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
@@ -182,11 +195,19 @@ class SparseReading(Reading):
             None if left is None else left[some],
         )
         z = network.trunk(self.sum[some] + context)
-        logits = F.linear(z, network.out.weight[codes], network.out.bias[codes])
-        if network.pairwise is not None:
-            logits += (self.x[some] == PRESENT).float() @ network.pairwise.weight[:, codes]
+        hidden = self.x[some] == HIDDEN
+        # A size speaks of all hidden codes: where it is known, all are asked.
+        asked = codes if left is None else torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)]))
+        logits = F.linear(z, network.out.weight[asked], network.out.bias[asked])
+        if self.pairs is not None:
+            logits += self.pairs[some][:, asked]
         if self.beside is not None:
-            logits += self.beside.logits[:, codes]
+            logits += self.beside.logits[:, asked]
+        if left is not None:
+            groups = network.noise.groups.inside(asked)
+            shift = network.shift(logits, hidden[:, asked], left[some], groups)
+            place = torch.searchsorted(asked, codes)
+            logits = logits[:, place] + shift * (hidden[:, codes] & network.alone[codes])
         return logits[same_as]
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
@@ -202,6 +223,8 @@ class SparseReading(Reading):
         rows, columns = on.nonzero(as_tuple=True)
         added = codes[columns]
         self.sum.index_add_(0, rows, self.network.present.weight[added])
+        if self.pairs is not None and self.network.pairwise is not None:
+            self.pairs.index_add_(0, rows, self.network.pairwise.weight.detach()[added])
         self.key.index_add_(0, rows, self.words[added])
         self.present += on.sum(1)
         self.hidden -= fresh.sum(1)
@@ -230,6 +253,7 @@ class SparseReading(Reading):
         super().keep(rows)
         for name in ("sum", "present", "hidden", "hidden_mass", "key"):
             setattr(self, name, getattr(self, name)[rows])
+        self.pairs = None if self.pairs is None else self.pairs[rows]
         self.beside = None if self.beside is None else self.beside.take(rows)
 
 

@@ -94,8 +94,8 @@ class D3PMGenerator(Generator):
         prevalence = torch.from_numpy(train.prevalence())
         generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
         generator.to(resolve_device(request.device))
-        restrains = config.training.restrain_rare and generator.denoiser.code_tables != CodeTables()
-        few = FewPatients.of(train, generator.device) if restrains else None
+        has_tables = generator.denoiser.code_tables != CodeTables()
+        few = FewPatients.of(train, generator.device) if has_tables else None
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
         plan = learner.plan(len(train))
         return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)

@@ -17,6 +17,7 @@ from worker.engine.noise import Noise
 from worker.engine.training.calibration import expected_shares
 from worker.engine.training.denoisers import DenoiserLearner
 from worker.engine.training.devices import precision, seeded
+from worker.engine.training.links import LinkDescent
 from worker.engine.training.loop import Plan, TrainingRun
 from worker.engine.training.processes import Processes
 
@@ -66,11 +67,14 @@ class D3PMLearner(DenoiserLearner):
         holdout: Records | None = None,
         few_patients: FewPatients | None = None,
     ) -> None:
-        """`few_patients`: restrains what is kept of codes that few training records have; None: nothing is."""
+        """`few_patients` stand behind what is learned of single codes and pairs, where the network has such tables."""
         self.few_patients = few_patients
         self.restraint: int | None = None  # that was chosen in the end
         super().__init__(denoiser, noise, config, device)
         self.holdout, self.holds_out = holdout, holdout is not None
+        links = [self.weights[name] for name in denoiser.code_tables.pairs]
+        if few_patients is not None and links and config.pairwise_prior is not None:
+            self.links = LinkDescent(links, few_patients.together, few_patients.patients, config.pairwise_prior)
         self.processes = Processes.current()
         self.objective = self.processes.together(Objective(denoiser, self.noise, config.auxiliary_weight))
 
@@ -133,7 +137,7 @@ class D3PMLearner(DenoiserLearner):
         return self._held_out(self.holdout, weights, seed)
 
     def kept(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
-        return self.restrained(weights, seed)
+        return self.restrained(weights, seed) if self.config.restrain_rare else weights
 
     def restrained(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
         """The weights with what few patients have taught restrained as far as held-out records allow, and as far as

@@ -14,6 +14,7 @@ from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimise
 from worker.engine.denoisers import Denoiser
 from worker.engine.losses import ImportanceTimes, PowerTimes, TimeSampler
 from worker.engine.noise import Noise
+from worker.engine.training.links import LinkDescent
 from worker.engine.training.loop import Learner, TrainingRun
 
 SETTLE_RATE = 0.05  # of the learning rate
@@ -36,6 +37,7 @@ class DenoiserLearner(Learner):
             betas=(0.9, config.second_moment_decay),
             fused=True,
         )
+        self.links: LinkDescent | None = None  # where the pairwise table does not learn as other weights do
         self.times = TIME_SAMPLERS[config.time_sampling](noise.timesteps)
         self.advice = (
             f" with learning rate {config.learning_rate}: "
@@ -59,6 +61,8 @@ class DenoiserLearner(Learner):
     def descend(self, loss: Tensor) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
+        if self.links is not None:
+            self.links.step(self.optimiser.param_groups[0]["lr"] / self.config.learning_rate)
         if self.config.gradient_clip is not None:
             nn.utils.clip_grad_norm_(self.weights.values(), self.config.gradient_clip)
         self.optimiser.step()
