@@ -21,8 +21,8 @@ WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not 
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
-# An audit looks at so many people of each side, at each so often, as far as WORK operations for each attack allow.
-LOOKS, ATTACKS = 40, 6
+# An audit looks at each of its people so often, as far as WORK operations for each attack allow, and then compares them.
+LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,15 @@ def pace_of(request: FitRequest) -> Pace:
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
-    return Pace(step, batch, look, look * _audit_looks(generator, request, records))
+    return Pace(step, batch, look, _audit_seconds(generator, request, records, look))
 
 
-def _audit_looks(generator: D3PMGenerator, request: FitRequest, records: Records) -> float:
-    """At how many records an audit looks."""
+def _audit_seconds(generator: D3PMGenerator, request: FitRequest, records: Records, look: float) -> float:
     few = records.take(np.arange(min(len(records), COUNTED)))
     each = operations(lambda: generator.held_out_elbo(few, draws=1)) / len(few)
     unseen = 0 if request.holdout is None else 2 * len(request.holdout)  # and about as many test records
     people = min(len(request.train), MOST_PEOPLE) + min(unseen, MOST_PEOPLE)
-    return min(LOOKS * people, ATTACKS * WORK / max(each, 1.0))
+    return people * PERSON_SECONDS + look * min(LOOKS * people, ATTACKS * WORK / max(each, 1.0))
 
 
 def _look_seconds(generator: D3PMGenerator, records: Records) -> float:
