@@ -21,7 +21,7 @@ WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not 
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
-# An audit looks at each of its people so often, as far as WORK operations for each attack allow, and then compares them.
+# An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
 LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
 
 
