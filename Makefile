@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo serve test check bench clean
+.PHONY: help setup lock demo serve test test-fleet check bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 $(VENV)/installed: pyproject.toml client/pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv --clear $(VENV)
@@ -48,6 +48,9 @@ test: setup ## run the tests, two files at a time; what fails, once more by itse
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder || { \
 		echo 'Once more, by itself, what failed:'; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+
+test-fleet: setup ## run the tests of service and API as on several hosts: Postgres, Valkey over TCP, an S3 server
+	TEST_FLEET=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/service tests/api
 
 check: setup ## lint, format, types, and which package imports which
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from app.feasibility import Feasibility
 from app.schemas.requests import GenerateRequest
 from app.services import Services
 from ehr.errors import NotFoundError
+from ehr.history_conditions import AskedHistoryCondition
 from ehr.report_needs import SMALLEST_ATTACKED, can_be_judged
 from model_store.repositories import DatasetRepository, ReportRepository
 from model_store.tables import Model
@@ -65,6 +66,11 @@ def comparison_of(
     about_patients = []
     if not can_be_judged(splits):
         about_patients.append(FEW_PATIENTS)
-    elif not body.conditions.is_empty and share is not None and not can_be_judged(splits, share):
+    elif _asks(body) and share is not None and not can_be_judged(splits, share):
         about_patients.append(FEW_WITH_CONDITION)
     return Comparison(True, notices, about_patients, seconds)
+
+
+def _asks(body: GenerateRequest) -> bool:
+    """Whether the report attacks some patients alone."""
+    return not body.conditions.is_empty or body.history != AskedHistoryCondition()

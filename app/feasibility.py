@@ -65,7 +65,7 @@ def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> F
     by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
     if not body.asks_for_something:
         warnings = [] if by_model is None else [by_model]
-        return Feasibility(method, sampling, *_everyone(facts), warnings=warnings, withheld=by_model)
+        return Feasibility(method, sampling, *everyone(facts), warnings=warnings, withheld=by_model)
     asked = Asked(facts, services.reference_of(model), services.settings.smallest_condition, body)
     try:
         request, targets = asked.resolved()
@@ -121,7 +121,7 @@ class Asked:
         if self.reference is None:
             return NOT_KNOWN
         count = self.reference.count([*(term.requirement for term in self.terms), *more])
-        return _share(count, self.reference.n_records)
+        return share_of(count, self.reference.n_records)
 
     def targets(self) -> list[TargetSupportAnswer]:
         """Of each target, met and missed."""
@@ -191,15 +191,15 @@ def _targets(read: list[ReadTarget]) -> list[AskedTarget]:
     return [each.target for each in read if each.target is not None]
 
 
-def _everyone(facts: ModelFacts) -> tuple[SupportAnswer, str | None]:
+def everyone(facts: ModelFacts) -> tuple[SupportAnswer, str | None]:
     """Nothing is asked for: every drawn record satisfies it, and none has to be looked at."""
     drawn = facts.reference
     if drawn is None or not drawn.may_be_told:
         return NOT_KNOWN, unknown(drawn)
-    return _share(drawn.records, drawn.records), None
+    return share_of(drawn.records, drawn.records), None
 
 
-def _share(matching: int, drawn: int) -> SupportAnswer:
+def share_of(matching: int, drawn: int) -> SupportAnswer:
     return SupportAnswer(matching=matching, drawn=drawn, share=matching / drawn if drawn else None)
 
 

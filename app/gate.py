@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ehr.audits import ModelAudit, ReferenceFacts
 from ehr.conditions import Target
 from ehr.relaxation import Term
-from ehr.support import ReferenceCohort, Requirement
+from ehr.support import DrawnOnce, ReferenceCohort, Requirement
 
 NONE_DRAWN = "the model was trained by a version of the service that drew no records to estimate from: train it again"
 CUSTODIAN = "the cohort is withheld until a custodian (scope 'data') releases it"
@@ -33,15 +33,29 @@ def gate_of(
     targets: Sequence[Target],
 ) -> Gate:
     """What the number of patients who would satisfy the rarest part of a request means for its cohort."""
+    what = "be in one of the parts that its targets divide the cohort into" if targets else "satisfy the condition"
+    matching = None if reference is None else smallest_part(reference, terms, targets)
+    return gate_by(matching, reference, facts, audit, fewest_patients, f"would {what}")
+
+
+def gate_by(
+    matching: int | None,
+    reference: DrawnOnce | None,
+    facts: ReferenceFacts | None,
+    audit: ModelAudit | None,
+    fewest_patients: int,
+    what: str,
+    drawn: str = "records",
+) -> Gate:
+    """The same where `matching` of the `drawn` are so; `what`: which patients those are."""
     if fewest_patients == 0:
         return Gate()
-    if reference is None:
+    if reference is None or matching is None:
         why = f"how many patients would satisfy what is asked for is not known: {unknown(facts)}"
         return Gate(f"{why[0].upper()}{why[1:]}.", f"{why}; {CUSTODIAN}")
-    if smallest_part(reference, terms, targets) >= reference.fewest_for(fewest_patients):
+    if matching >= reference.fewest_for(fewest_patients):
         return Gate()
-    what = "be in one of the parts that its targets divide the cohort into" if targets else "satisfy the condition"
-    why = f"by the records that the model drew once, fewer than {fewest_patients} patients would {what}"
+    why = f"by the {drawn} that the model drew once, fewer than {fewest_patients} patients {what}"
     if audit is not None and audit.rare_conditions.level == "good":
         return Gate(None, f"{why}; attacks on this model found that it gives away nobody who has what is rare")
     return Gate(f"{why[0].upper()}{why[1:]}.", f"{why}; {CUSTODIAN}")

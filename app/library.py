@@ -30,16 +30,17 @@ ByAge = Annotated[Literal["-created_at", "created_at"], Query(description="newes
 ByAgeOrName = Annotated[
     Literal["-created_at", "created_at", "name", "-name"], Query(description="a minus sign turns the order round")
 ]
+Tagged = Annotated[PlainText | None, Query(min_length=1, max_length=40, description="a tag it has")]
 Of = Annotated[str | None, Query(max_length=64, description="id of what it was made from")]
 
 
 async def by_age(id: IdBegins = None, sort: ByAge = "-created_at") -> Selection:
-    return Selection(id, None, "created_at", sort.startswith("-"))
+    return Selection(id, descending=sort.startswith("-"))
 
 
 async def by_age_or_name(id: IdBegins = None, name: Named = None, sort: ByAgeOrName = "-created_at") -> Selection:
     column: Literal["created_at", "name"] = "name" if sort.endswith("name") else "created_at"
-    return Selection(id, name, column, sort.startswith("-"))
+    return Selection(id, name, column=column, descending=sort.startswith("-"))
 
 
 Unnamed = Annotated[Selection, Depends(by_age)]

@@ -45,7 +45,7 @@ def create_app(settings: Settings) -> FastAPI:
     openapi.install(app)
     uploads = dict.fromkeys(UPLOAD_PATHS, settings.max_upload_bytes)
     app.add_middleware(BodyLimitMiddleware, limit=settings.max_body_bytes, upload_limits=uploads)
-    app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials)
+    app.add_middleware(RequestMiddleware, metrics=services.metrics, denials=services.denials, tracer=services.tracer)
     return app
 
 

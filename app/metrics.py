@@ -59,6 +59,11 @@ def _by_queue(name: str, told: str, values: Mapping[str, float]) -> Metric:
     return gauge
 
 
+def known_method(method: str) -> str:
+    """Any word can be sent as one."""
+    return method if method in ("GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS") else "other"
+
+
 class Metrics:
     """One registry per application, so that tests can have many."""
 
@@ -74,8 +79,8 @@ class Metrics:
         )
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request has ended. Methods are bounded: any word can be sent as one."""
-        method = method if method in ("GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS") else "other"
+        """A request has ended."""
+        method = known_method(method)
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 

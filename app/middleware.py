@@ -13,10 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import sender_of
 from app.denials import STATUSES, Denial, Denials
-from app.metrics import Metrics
+from app.metrics import Metrics, known_method
 from app.problems import problem, problem_of
 from model_store.repositories.audit import NOBODY
 from runtime.logs import request_id
+from runtime.traces import HEADER, NO_TRACES, SERVER, Context, Span, Tracer
 
 log = logging.getLogger("app.requests")
 REQUEST_ID_HEADER = "X-Request-ID"
@@ -24,19 +25,25 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # harmless in a log line
 # Multipart boundaries, part headers and form fields come on top of the files themselves.
 MULTIPART_OVERHEAD_BYTES = 1 << 20
 UNMATCHED = "unmatched"
+NOT_TRACED = ("/healthz", "/readyz", "/metrics")  # which are asked every few seconds, and tell nothing of their own
 
 
 class RequestMiddleware:
     """Outermost: gives the request an id, writes one log line, counts it, notes refusals, and turns what nobody caught
     into a 500."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, denials: Denials) -> None:
-        self.app, self.metrics, self.denials = app, metrics, denials
+    def __init__(self, app: ASGIApp, metrics: Metrics, denials: Denials, tracer: Tracer) -> None:
+        self.app, self.metrics, self.denials, self.tracer = app, metrics, denials, tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        tracer = NO_TRACES if scope["path"] in NOT_TRACED else self.tracer
+        with tracer.span("request", SERVER, Context.of(Headers(scope=scope).get(HEADER))) as span:
+            await self._answer(scope, receive, send, span)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
         sent = Headers(scope=scope).get(REQUEST_ID_HEADER, "")
         current = sent if REQUEST_ID.match(sent) else secrets.token_hex(8)
         token = request_id.set(current)
@@ -66,9 +73,16 @@ class RequestMiddleware:
             self.metrics.count(scope["method"], route, status, seconds)
             answered = {"status": status, "milliseconds": round(1000 * seconds, 1)}
             log.info("request", extra={"method": scope["method"], "route": route} | answered)
+            if span is not None:
+                _tell(span, known_method(scope["method"]), route, status, current)
             request_id.reset(token)
             if status in STATUSES and route != UNMATCHED:
                 await anyio.to_thread.run_sync(self.denials.note, _denial(scope, route, status))
+
+
+def _tell(span: Span, method: str, route: str, status: int, current: str) -> None:
+    span.name, span.failed = f"{method} {route}", status >= 500
+    span.set(http__request__method=method, http__route=route, http__response__status_code=status, request_id=current)
 
 
 def _denial(scope: Scope, route: str, status: int) -> Denial:

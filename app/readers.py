@@ -18,8 +18,9 @@ from worker.contract import KINDS
 RESULTS: dict[str, tuple[str, ...]] = {
     "train": ("model_id", "preset"),
     "generate": ("cohort_id", "records", "evaluate_job_id"),
+    "export": ("cohort_id", "written", "records"),
 }
-ERRORS = ("generate",)  # kinds whose errors come from the model and the request alone
+ERRORS = ("generate", "export")  # kinds whose errors come from the model, the request and places outside alone
 SUMMARY = ("codes", "min_records", "may_be_attacked")
 DETAILS = (
     "tags",
@@ -71,7 +72,7 @@ def event_data(identity: Identity, kind: str, event: JobEvent) -> dict[str, Any]
 
 def _share(kind: str, value: float, maximum: float | None) -> dict[str, Any]:
     """How far a step is; of a training only as a share, since its steps are counted in patients."""
-    if kind == "generate" or maximum is None:
+    if kind in ERRORS or maximum is None:
         return {}
     return {"value": round(value / max(maximum, 1), 2), "maximum": 1, "unit": ""}
 

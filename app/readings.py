@@ -6,6 +6,7 @@ from typing import Any
 
 from app.schemas.requests import GenerateRequest
 from ehr.conditions import AskedCondition, AskedTarget
+from ehr.history_conditions import AskedHistoryCondition
 from ehr.vocabulary import Reading, Vocabulary
 
 
@@ -15,6 +16,7 @@ class Readings:
 
     conditions: AskedCondition
     targets: list[AskedTarget]
+    history: AskedHistoryCondition
     as_asked: dict[str, Any] | None
     notes: list[str]
 
@@ -23,13 +25,16 @@ def readings_of(vocabulary: Vocabulary, body: GenerateRequest) -> Readings:
     """UnknownCodeError if a code means nothing or several things."""
     conditions = vocabulary.as_written(body.conditions)
     targets = [AskedTarget(codes=vocabulary.as_written_each(t.codes), share=t.share) for t in body.targets]
-    if conditions == body.conditions and targets == body.targets:
-        return Readings(conditions, targets, None, [])
-    asked = body.model_dump(mode="json", include={"conditions", "targets"})
+    history = body.history.as_written(vocabulary)
+    if conditions == body.conditions and targets == body.targets and history == body.history:
+        return Readings(conditions, targets, history, None, [])
+    over_time = set() if history == body.history else {"history"}
+    asked = body.model_dump(mode="json", include={"conditions", "targets", *over_time})
     patterns = [*body.conditions.patterns, *(code for target in body.targets for code in target.codes)]
+    patterns += body.history.patterns
     read = [vocabulary.read(pattern) for pattern in dict.fromkeys(patterns)]
     notes = [_note(vocabulary, each) for each in read if each.meant != each.asked]
-    return Readings(conditions, targets, asked, notes)
+    return Readings(conditions, targets, history, asked, notes)
 
 
 def _note(vocabulary: Vocabulary, reading: Reading) -> str:

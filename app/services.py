@@ -13,6 +13,8 @@ from app.stored_forms import StoredForms
 from ehr.audits import ReferenceFacts
 from ehr.generators import history_generator_names, spec_named
 from ehr.groups import Groups
+from ehr.histories import Histories
+from ehr.history_support import HistoryReference
 from ehr.rules import Rules
 from ehr.support import ReferenceCohort
 from ehr.vocabulary import Vocabulary
@@ -59,6 +61,7 @@ class Services:
         self.store: BlobStore = open_store(settings.resolved_store_url, settings.scratch_dir)
         self.broker = Broker(settings.resolved_redis_url)
         self.metrics = Metrics(self.database)
+        self.tracer = settings.tracer
         self.denials = Denials(self.database)
         self.webhooks = WebhookSender(self.database, settings.webhooks_private, settings.sweep_seconds)
         self.forms = StoredForms(self.database, self.store)
@@ -82,6 +85,15 @@ class Services:
 
     def reference_of(self, model: Model) -> ReferenceCohort | None:
         """The records that a model drew once, by code; None if there are none that may be asked about."""
+        found = self._reference_of(model)
+        return found if isinstance(found, ReferenceCohort) else None
+
+    def patients_of(self, model: Model) -> HistoryReference | None:
+        """The same of a model of histories: the patients that it drew once."""
+        found = self._reference_of(model)
+        return found if isinstance(found, HistoryReference) else None
+
+    def _reference_of(self, model: Model) -> ReferenceCohort | HistoryReference | None:
         facts = self.facts_of(model).reference
         if facts is None or not facts.may_be_told:
             return None
@@ -102,6 +114,7 @@ class Services:
         self.sweeper.stop()
         self.webhooks.stop()
         self.denials.flush()
+        self.tracer.close()
         self.broker.close()
         self.database.close()
 
@@ -114,8 +127,13 @@ class Services:
         rules = Rules.from_json(manifest.config.get("rules", {}), groups)
         return ModelFacts(vocabulary_in(manifest), calls, rules, ReferenceFacts.of({"reference": manifest.reference}))
 
-    def _load_reference(self, prefix: str, manifest_hash: str, training_records: int) -> ReferenceCohort:
-        return ReferenceCohort(load_reference(self.store, prefix, manifest_hash), training_records)
+    def _load_reference(
+        self, prefix: str, manifest_hash: str, training_records: int
+    ) -> ReferenceCohort | HistoryReference:
+        drawn = load_reference(self.store, prefix, manifest_hash)
+        if isinstance(drawn, Histories):
+            return HistoryReference(drawn, training_records)
+        return ReferenceCohort(drawn, training_records)
 
     def _load_code_counts(self, prefix: str, manifest_hash: str) -> CodeCounts:
         manifest = DatasetManifest.read(self.store, prefix, manifest_hash)

@@ -32,7 +32,8 @@ def _judged(description: CohortDescription, model: ModelVerdicts) -> Iterator[tu
         yield "Model", UNJUDGED
     if model.audit is not None:
         yield "Privacy of the model", model.audit
-    if model.rare_conditions is not None and description.condition is not None:
+    asks = description.condition is not None or description.history is not None
+    if model.rare_conditions is not None and asks:
         yield "Rare conditions", model.rare_conditions
     for name, verdict in model.families.items():
         yield f"{TITLES.get(name, name)} of the model", verdict

@@ -33,6 +33,7 @@ from model_store.repositories import (
 )
 from model_store.repositories.exposure import Asked
 from model_store.tables import Job
+from runtime.traces import carried
 from worker.contract import ROUTES, Payload
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ Priority = Annotated[
 ]
 REPLAYED_HEADER = "Idempotent-Replayed"
 # the scope that submitting, cancelling or retrying a kind of job needs
-SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "data"}
+SCOPE_OF = {"ingest": "data", "train": "train", "generate": "generate", "evaluate": "data", "export": "generate"}
 
 AnyPayload = TypeVar("AnyPayload", bound=Payload)
 Named = Mapping[type[DatasetRepository] | type[ModelRepository] | type[CohortRepository], str]
@@ -123,7 +124,7 @@ def submit(
             repository(session).get(owner, row_id)
         for folder in uploads:
             DiscardRepository(session).forget(folder)
-        stored, attempts = payload.stored(), services.settings.max_attempts
+        stored, attempts = payload.stored() | carried(), services.settings.max_attempts
         admit(session, services, owner, stored)
         priority = PRIORITIES[submission.priority]
         job = JobRepository(session).submit(

@@ -22,9 +22,9 @@ from ehr.records import Records
 console = Console(width=None if sys.stdout.isatty() else 140)
 
 
-def options(description: str, *, data: bool = False) -> argparse.ArgumentParser:
-    """The options every benchmark takes."""
-    parser = argparse.ArgumentParser(description=description)
+def options(description: str, *more: argparse.ArgumentParser, data: bool = False) -> argparse.ArgumentParser:
+    """The options every benchmark takes, and those of `more`."""
+    parser = argparse.ArgumentParser(description=description, parents=list(more))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as a list of name, value, unit")
     parser.add_argument(
         "--quick", action="store_true", help="under a minute, to see that it runs; figures mean nothing"
@@ -39,9 +39,11 @@ def options(description: str, *, data: bool = False) -> argparse.ArgumentParser:
     return parser
 
 
-def run_stages(description: str, stages: "Mapping[str, Callable[[Figures, bool], None]]") -> None:
+def run_stages(
+    description: str, stages: "Mapping[str, Callable[[Figures, bool], None]]", *more: argparse.ArgumentParser
+) -> None:
     """A benchmark of several: all of them, or those that `--stage` names. Each is a function of (figures, quick)."""
-    parser = options(description)
+    parser = options(description, *more)
     parser.add_argument("--stage", choices=list(stages), action="append", help="only this one; may be repeated")
     arguments = parser.parse_args()
     figures = Figures()
@@ -61,6 +63,10 @@ class Figures:
         if np.isnan(value):
             return
         self.rows.append({"name": name, "value": value, "unit": unit})
+
+    def value(self, name: str) -> float:
+        """The newest one of that name."""
+        return next(float(str(row["value"])) for row in reversed(self.rows) if row["name"] == name)
 
     def finish(self, path: Path | None) -> None:
         """Print the figures and write them to `path`."""

@@ -1,21 +1,31 @@
-"""Patients over time for benchmarks: the simulated population, or dated visits in long tables."""
+"""Patients over time for benchmarks: the simulated population, dated visits in long tables, or files of an upload."""
 
 import csv
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks._omop_round_trip import LIMITS
+from ehr.errors import DataError
+from ehr.formats import Options, SourceFile, open_upload, unpacked
+from ehr.formats.read.rejects import Rejects
 from ehr.groups import Groups, find_groups
 from ehr.histories import Histories
 from ehr.records import Records, indptr_of
+from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from worker.engine.population import simulate_histories
+from worker.ingestion.encoded import Choices
+from worker.ingestion.history_encoder import HistoryEncoder
+from worker.ingestion.rules import find_rules
 
 HELD_OUT = 0.05  # of the training patients
+TESTED = 0.2  # of the patients of an upload
 
 
 @dataclass(frozen=True)
@@ -28,22 +38,30 @@ class Patients:
     vocabulary: Vocabulary
     simulated: bool
 
-    @property
+    @cached_property
     def visit_groups(self) -> Groups:
         return find_groups(self.train.visits, self.vocabulary.codes)
 
-    @property
+    @cached_property
     def static_groups(self) -> Groups:
         return find_groups(self.train.static, self.vocabulary.codes)
 
+    @cached_property
+    def rules(self) -> Rules:
+        """Of visits with what is true of their patient, as ingestion finds them."""
+        whole = self.train.visits_with_static()
+        return find_rules(whole, self.vocabulary.codes, find_groups(whole, self.vocabulary.codes))
+
 
 def patients_in(folder: Path | None, most: int | None) -> Patients:
-    """Those of a folder with train.csv.gz and test.csv.gz, or simulated ones; at most so many to learn from."""
+    """Those of a folder with train.csv.gz and test.csv.gz, of a folder of files that could be uploaded, or simulated
+    ones; at most so many to learn from."""
     if folder is None:
         train, vocabulary = simulate_histories(most or 10_000, 0)
         test, _ = simulate_histories(min(most or 5_000, 5_000), 1)
     else:
-        train, test, vocabulary = load_visits(folder)
+        load = load_visits if (folder / "train.csv.gz").exists() else load_upload
+        train, test, vocabulary = load(folder)
         train = train.take(np.arange(min(most or len(train), len(train))))
         test = test.take(np.arange(min(most or len(test), len(test))))
     order = np.random.default_rng(0).permutation(len(train))
@@ -59,6 +77,22 @@ def load_visits(folder: Path) -> tuple[Histories, Histories, Vocabulary]:
     vocabulary = Vocabulary((*statics, *codes))
     train, test = (_histories(table, vocabulary) for table in rows.values())
     return train, test, vocabulary
+
+
+def load_upload(folder: Path) -> tuple[Histories, Histories, Vocabulary]:
+    """(train, test, vocabulary) from the files of an upload, as the service would read them with unit=history."""
+    files = unpacked([SourceFile.at(path, path.name, LIMITS) for path in sorted(folder.iterdir())])
+    reader, rejects = open_upload("auto", files, Options(unit="history")), Rejects()
+    encoder = HistoryEncoder(LIMITS, rejects)
+    for batch in reader.batches(rejects):
+        encoder.add(batch)
+    encoded = encoder.finish(Choices(masked_age=reader.masked_age))
+    histories = encoded.histories
+    if histories is None:
+        raise DataError(f"{folder} has no dates")
+    tested = encoded.position[histories.offsets[:-1]] < TESTED
+    train, test = (histories.take(np.flatnonzero(patients)) for patients in (~tested, tested))
+    return train, test, encoded.vocabulary
 
 
 def _rows(path: Path) -> Iterator[tuple[str, date, str, tuple[str, ...]]]:

@@ -85,7 +85,7 @@ def measure_each(
     what a process has held before would count. `model` is by default an untrained network of the size of preset `fast`:
     what it draws is nonsense, but as much work."""
     threads = max((os.cpu_count() or 1) // workers, 1)
-    bundle = _bundle(untrained() if model is None else model, threads)
+    bundle = bundle_of(untrained() if model is None else model, threads)
     return [_measure_one(size, workers, bundle, threads, progress) for size in sizes]
 
 
@@ -103,7 +103,7 @@ def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progr
         settings = Settings(data_dir=Path(folder), port=free_port())
         with _service(settings, workers, threads) as processes, Client(f"http://127.0.0.1:{settings.port}") as client:
             _wait_until_ready(client)
-            model_id = _stored(settings, bundle)
+            model_id = stored(settings, bundle)
             expected = client.estimate(model_id, records)["seconds"]
             start = time.perf_counter()
             job = client.generate(model_id, records, evaluate=False)
@@ -151,7 +151,7 @@ def _wait_until_ready(client: Client) -> None:
     raise RuntimeError("the service did not become ready")
 
 
-def _bundle(generator: Generator, threads: int) -> Bundle:
+def bundle_of(generator: Generator, threads: int) -> Bundle:
     """The generator as a training would leave it, its costs measured with the threads that the workers will have."""
     state = generator.state()
     vocabulary = Vocabulary(tuple(f"SIM:{number:04d}" for number in range(len(state.tensors["prevalence"]))))
@@ -162,7 +162,7 @@ def _bundle(generator: Generator, threads: int) -> Bundle:
     return Bundle(pack_tensors(state.tensors), model_manifest(plain(state.config), vocabulary, seed=0, costs=costs))
 
 
-def _stored(settings: Settings, bundle: Bundle) -> str:
+def stored(settings: Settings, bundle: Bundle) -> str:
     model_id = new_id(MODEL)
     folder = layout.model_folder(model_id, 1)
     row = Model(

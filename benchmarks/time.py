@@ -2,14 +2,17 @@
 
 python -m benchmarks.time                                    # the simulated population, whose links are known
 python -m benchmarks.time --data ../shared/data/synpuf-visits
+python -m benchmarks.time --data ../shared/data/formats/synthea
 
-Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,birth_year), split by patient.
+Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,birth_year), split by patient, or the
+files of an upload. HALO is trained for as long as ours was.
 """
 
 import numpy as np
 
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
 from benchmarks._histories import Patients, patients_in
+from benchmarks._time_baselines import halo_cohort, history_fit, markov_cohort
 from benchmarks._time_conditions import against_exact, attainment
 from ehr.generators.auto import Shape
 from ehr.histories import Histories
@@ -33,6 +36,8 @@ def main() -> None:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--patients", type=int, help="to learn from, at most; default: all, or 10,000 simulated ones")
     parser.add_argument("--epochs", type=int, help="other than the default")
+    parser.add_argument("--compared", type=int, default=COMPARED, help="patients of each cohort, at most")
+    parser.add_argument("--without-halo", action="store_true")
     arguments = parser.parse_args()
     quick = arguments.quick
     data = patients_in(arguments.data, 200 if quick else arguments.patients)
@@ -43,9 +48,13 @@ def main() -> None:
     )
     figures = Figures()
     model = _trained(data, 2 if quick else arguments.epochs, figures)
-    n = min(200 if quick else COMPARED, len(data.train))
+    n = min(200 if quick else arguments.compared, len(data.train))
     synth = _drawn(model, n, figures)
-    _compare(synth, data, figures, quick)
+    seconds = 5.0 if quick else figures.value("time.train_seconds")
+    halo = None if arguments.without_halo else halo_cohort(data, n, seconds)
+    _compare(synth, halo, data, figures)
+    if not quick:
+        _membership(synth, data, figures)
     if data.simulated:
         _next_visits(model, data, figures)
         against_exact(model, data, 32 if quick else 4 * CONDITIONED, figures)
@@ -58,15 +67,7 @@ def _trained(data: Patients, epochs: int | None, figures: Figures) -> VisitsGene
     settings = VisitsGenerator.spec.resolve(None, changes, Shape(len(data.train), len(data.vocabulary)))
     with progress_bar("training") as advance, timed() as seconds:
         hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))
-        fit = HistoryFit(
-            data.train,
-            data.holdout,
-            settings.config or {},
-            hooks=hooks,
-            visit_groups=data.visit_groups,
-            static_groups=data.static_groups,
-        )
-        model = VisitsGenerator.fit(fit)
+        model = VisitsGenerator.fit(history_fit(data, settings.config, hooks))
     elbo = model.held_out_elbo(data.test)
     curve = ", ".join(f"{point['held_out']:.3f}" for point in model.curve)
     console.print(
@@ -89,18 +90,20 @@ def _drawn(model: VisitsGenerator, n: int, figures: Figures) -> Histories:
     return synth
 
 
-def _compare(synth: Histories, data: Patients, figures: Figures, quick: bool) -> None:
-    """Every metric of time, beside real patients, the last visit only, and visits shuffled."""
-    markov = MarkovGenerator.fit(HistoryFit(data.train)).sample(HistoryRequest(len(synth), seed=3))
-    plan = plan_time(synth, data.test, data.train, markov, np.random.default_rng(0))
+def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: Figures) -> None:
+    """Every metric of time, beside real patients, the last visit only, visits shuffled, and HALO."""
+    markov, others = markov_cohort(data, len(synth)), {} if halo is None else {"halo": halo}
+    plan = plan_time(synth, data.test, data.train, markov, np.random.default_rng(0), others=others)
     results: dict[str, Result] = {}
     with progress_bar("metrics of time") as advance:
         for name, measure in plan:
             results[name] = measure()
             advance(len(results), len(plan))
-    roles = ("value", "floor", "markov", "shuffled")
+    roles = {"value": "ours", "floor": "real", "markov": "Markov", "shuffled": "shuffled"} | {
+        role: "HALO" for role in others
+    }
     rows = [[name, *(_said(result, role) for role in roles)] for name, result in results.items()]
-    show(f"{len(synth):,} patients", ["metric", "synthetic", "real", "last visit only", "shuffled"], rows)
+    show(f"{len(synth):,} patients of each", ["metric", *roles.values()], rows)
 
     def worst(names: list[str]) -> float:
         return max(_value(results[name], "floor") - _value(results[name], "value") for name in names)
@@ -110,10 +113,10 @@ def _compare(synth: Histories, data: Patients, figures: Figures, quick: bool) ->
     figures.add("time.ks_max", max(_value(results[name], "value") for name in ("gap_ks", "visits_ks")), "KS distance")
     figures.add("time.recurrence_spearman", _value(results["recurrence"], "value"), "over codes")
     figures.add("time.next_auroc_gap", worst(["next_auroc", "next_recall_10"]), "real minus synthetic, worse of two")
-    beaten = [name for name, result in results.items() if _beats(result)]
-    figures.add("time.beats_markov", len(beaten), f"of {len(results)} metrics")
-    if not quick:
-        _membership(synth, data, figures)
+    for role in ("markov", *others):
+        lost = [name for name, result in results.items() if not _beats(result, role)]
+        beaten = f"of {len(results)} metrics" + (f"; not {', '.join(lost)}" if lost else "")
+        figures.add(f"time.beats_{role}", len(results) - len(lost), beaten)
 
 
 def _value(result: Result, role: str) -> float:
@@ -121,9 +124,9 @@ def _value(result: Result, role: str) -> float:
     return np.nan if value is None else value
 
 
-def _beats(result: Result) -> bool:
-    """Whether the value is as good as the Markov chain's, or better."""
-    ours, theirs = _value(result, "value"), _value(result, "markov")
+def _beats(result: Result, role: str) -> bool:
+    """Whether the value is as good as the other's, or better."""
+    ours, theirs = _value(result, "value"), _value(result, role)
     return ours >= theirs if result.metric.direction == "higher" else ours <= theirs
 
 

@@ -114,6 +114,10 @@ class StateError(CorruptError):
     """A saved state does not belong to this generator or was made by another version."""
 
 
+class OutsideError(EhrError, reason="outside"):
+    """A source that records are fetched from, or a sink that a cohort is written to, does not do its part."""
+
+
 class AccessError(EhrError, reason="unauthorized"):
     """The API key is unknown or revoked. Of a revoked one, `owner` and `key_prefix` say whose it was."""
 
@@ -180,6 +184,14 @@ class JobCancelledError(JobInterruptedError, reason="cancelled"):
 
 class TurnOverError(JobInterruptedError, reason="turn-over"):
     """Somebody else's job has waited for long enough: this one goes on later, from where it is."""
+
+
+class ComeBackError(JobInterruptedError, reason="waiting"):
+    """Somebody outside is not ready yet: the job goes on after so many seconds, and holds no worker until then."""
+
+    def __init__(self, message: str, wait_seconds: float) -> None:
+        super().__init__(message)
+        self.wait_seconds = wait_seconds
 
 
 class WorkerStoppingError(JobInterruptedError, reason="worker-stopping"):

@@ -85,7 +85,7 @@ class Groups:
         """Which groups each record breaks, (R, G)."""
         broken = np.zeros((len(records), len(self.groups)), dtype=bool)
         for number, group in enumerate(self.groups):
-            held = _held(records, group.codes)
+            held = records.number_of(group.codes)
             broken[:, number] = (held > 1) if group.is_optional else (held != 1)
         return broken
 
@@ -230,7 +230,7 @@ def _rule(records: Records, members: Sequence[int]) -> Rule | None:
     """What holds of these codes in the records; None if nothing does, or if it may be chance."""
     if len(records) < FEWEST_RECORDS:
         return None
-    held = _held(records, members)
+    held = records.number_of(members)
     if (held > 1).mean() > NOISE:
         return None
     if (held == 0).mean() <= NOISE:
@@ -238,12 +238,3 @@ def _rule(records: Records, members: Sequence[int]) -> Rule | None:
     share = records.prevalence()[list(members)]
     expected = len(records) * (share.sum() ** 2 - (share**2).sum()) / 2
     return "at most one" if expected >= EXPECTED_MEETINGS and (held > 1).sum() == 0 else None
-
-
-def _held(records: Records, members: Sequence[int]) -> NDArray[np.int64]:
-    """How many of the codes each record has, (R,)."""
-    wanted = np.zeros(records.n_codes, dtype=np.int64)
-    wanted[list(members)] = 1
-    hits = np.concatenate([[0], np.cumsum(wanted[records.indices])])
-    held: NDArray[np.int64] = hits[records.indptr[1:]] - hits[records.indptr[:-1]]
-    return held

@@ -65,6 +65,36 @@ class AskedHistoryCondition(BaseModel):
         default_factory=list, max_length=MOST_TERMS, description="the first visits; at least one more follows"
     )
 
+    @property
+    def patterns(self) -> list[str]:
+        """Every code and wildcard that it names."""
+        found = [*self.ever, *self.never, *(code for each in self.before for code in (each.first, each.then))]
+        found += [code for each in (*self.at_visit, self.start) for code in each.patterns]
+        return [*found, *(code for visit in self.prompt for code in visit.codes)]
+
+    def as_written(self, vocabulary: Vocabulary) -> "AskedHistoryCondition":
+        """The same as the vocabulary spells it; UnknownCodeError if a code means nothing or several things."""
+
+        def condition(asked: AskedCondition) -> dict[str, object]:
+            return vocabulary.as_written(asked).model_dump(include=set(AskedCondition.model_fields))
+
+        def code(pattern: str) -> str:
+            return vocabulary.as_written_each([pattern])[0]
+
+        return self.model_copy(
+            update={
+                "ever": vocabulary.as_written_each(self.ever),
+                "never": vocabulary.as_written_each(self.never),
+                "before": [AskedOrder(first=code(each.first), then=code(each.then)) for each in self.before],
+                "at_visit": [AskedVisit(visit=each.visit, **condition(each)) for each in self.at_visit],
+                "start": vocabulary.as_written(self.start),
+                "prompt": [
+                    AskedPromptVisit(codes=vocabulary.as_written_each(each.codes), gap_days=each.gap_days)
+                    for each in self.prompt
+                ],
+            }
+        )
+
     def resolve(self, vocabulary: Vocabulary) -> "HistoryCondition":
         """Patterns to indices; UnknownCodeError or ConditionError where that cannot be."""
         visits = [vocabulary.matching_any(visit.codes) for visit in self.prompt]

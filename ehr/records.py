@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ehr.errors import DataError
 
+AT_A_TIME = 1 << 20  # records
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
@@ -89,18 +91,31 @@ class Records:
         """The record that each of `indices` belongs to."""
         return np.repeat(np.arange(len(self)), self.sizes())
 
+    def counts(self) -> NDArray[np.int64]:
+        """How many records have each code, (N,)."""
+        counts = np.zeros(self.n_codes, dtype=np.int64)
+        for start in range(0, len(self.indices), 16 * AT_A_TIME):  # bincount makes a copy in 64 bits
+            counts += np.bincount(self.indices[start : start + 16 * AT_A_TIME], minlength=self.n_codes)
+        return counts
+
     def prevalence(self) -> NDArray[np.float64]:
         """The share of records that have each code, (N,)."""
-        return np.bincount(self.indices, minlength=self.n_codes) / max(len(self), 1)
+        return self.counts() / max(len(self), 1)
 
     def take(self, rows: ArrayLike) -> "Records":
         """The records at `rows`, in that order."""
         rows = np.asarray(rows, dtype=np.int64)
-        sizes = self.sizes()[rows]
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
         indptr = indptr_of(sizes)
-        # position of each output entry = start of its record + offset within the record
-        offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-        return Records(indptr, self.indices[np.repeat(self.indptr[rows], sizes) + offsets], self.n_codes)
+        indices = np.empty(indptr[-1], dtype=self.indices.dtype)
+        # some at a time: for all of ten million records, the positions would take many times what the codes do
+        for start in range(0, len(rows), AT_A_TIME):
+            part = slice(start, start + AT_A_TIME)
+            first, n = indptr[start], sizes[part]
+            # position of each output entry = start of its record + offset within the record
+            offsets = np.arange(n.sum()) - np.repeat(indptr[:-1][part] - first, n)
+            indices[first : first + len(offsets)] = self.indices[np.repeat(self.indptr[rows[part]], n) + offsets]
+        return Records(indptr, indices, self.n_codes)
 
     def having(self, code: int) -> NDArray[np.int64]:
         """The rows of the records that contain `code`."""
@@ -108,11 +123,18 @@ class Records:
 
     def having_any(self, codes: Iterable[int]) -> NDArray[np.bool_]:
         """Which records contain at least one of `codes`, (R,)."""
+        return self.number_of(codes) > 0
+
+    def number_of(self, codes: Iterable[int]) -> NDArray[np.int64]:
+        """How many of `codes` each record contains, (R,)."""
         wanted = np.zeros(self.n_codes, dtype=bool)
         wanted[list(codes)] = True
-        hits = indptr_of(wanted[self.indices])
-        has: NDArray[np.bool_] = hits[self.indptr[1:]] > hits[self.indptr[:-1]]
-        return has
+        number = np.empty(len(self), dtype=np.int64)
+        for start in range(0, len(self), AT_A_TIME):
+            bounds = self.indptr[start : start + AT_A_TIME + 1]
+            hits = indptr_of(wanted[self.indices[bounds[0] : bounds[-1]]])
+            number[start : start + AT_A_TIME] = np.diff(hits[bounds - bounds[0]])
+        return number
 
     def to_csr(self, dtype: type = np.float32) -> "csr_array":
         """A SciPy matrix of ones, (R, N), sharing the index arrays."""

@@ -150,7 +150,7 @@ def nearest(
     selection with most records. Without a reference cohort: such that the rest does not contradict itself."""
     usable = [term for term in terms if term.codes]
     if reference is None:
-        kept = _search(len(usable), lambda chosen: int(_is_consistent(vocabulary, [usable[i] for i in chosen])))
+        kept = search(len(usable), lambda chosen: int(_is_consistent(vocabulary, [usable[i] for i in chosen])))
     else:
         selections = Selections(reference, [term.requirement for term in usable])
 
@@ -158,7 +158,7 @@ def nearest(
             count = selections.count(chosen)
             return count if count >= fewest else 0
 
-        kept = _search(len(usable), worth)
+        kept = search(len(usable), worth)
     keep = [usable[i] for i in kept]
     gone = [term for term in terms if term.asked and term not in keep]
     unknown = [term for term in terms if term.unknown]
@@ -185,7 +185,7 @@ def _is_consistent(vocabulary: Vocabulary, terms: Sequence[Term]) -> bool:
     return True
 
 
-def _search(n: int, worth: Callable[[Sequence[int]], int]) -> list[int]:
+def search(n: int, worth: Callable[[Sequence[int]], int]) -> list[int]:
     """The largest selection of n terms that is worth something; every selection if they are few, else greedily."""
     tries = 0
     for n_dropped in range(n):

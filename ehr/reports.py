@@ -11,13 +11,22 @@ from typing import Literal
 from pydantic import Field
 
 from ehr.audits import ModelAudit
+from ehr.courses import CoursesBeside
 from ehr.figures import Figure as Figure
 from ehr.figures import Figures as Figures
 from ehr.figures import Level as Level
 from ehr.figures import ReportModel
 from ehr.figures import Verdict as Verdict
+from ehr.history_conditions import AskedHistoryCondition
 
 REPORT_VERSION = 2
+
+
+def is_none(value: object) -> bool:
+    """Of fields that only reports on patients over time have: others are as versions before know them."""
+    return value is None
+
+
 LEVELS: tuple[Level, ...] = ("good", "caution", "fail")  # from best to worst
 
 
@@ -50,6 +59,12 @@ FAMILIES: tuple[Family, ...] = (
         {"value": "synthetic", "floor": "real records"},
     ),
     Family(
+        "time",
+        "Time",
+        "do patients' courses look real?",
+        {"value": "synthetic", "floor": "real patients", "markov": "last visit only", "shuffled": "visits shuffled"},
+    ),
+    Family(
         "utility",
         "Utility",
         "can one learn from it?",
@@ -63,17 +78,6 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("privacy", "Privacy", "does it betray anyone?", _OF_ATTACKS),
     Family("slice_privacy", "Privacy of patients with the condition", "", _OF_ATTACKS),
-)
-
-
-# Families of reports on patients over time.
-HISTORY_FAMILIES: tuple[Family, ...] = (
-    Family(
-        "time",
-        "Time",
-        "do patients' courses look real?",
-        {"value": "synthetic", "floor": "real patients", "markov": "last visit only", "shuffled": "visits shuffled"},
-    ),
 )
 
 
@@ -96,7 +100,7 @@ class MetricReport(ReportModel):
 
     `figures` by role. Fidelity: `value`, `floor`, `independent`. Utility: `value` (trained on synthetic records),
     `real` and `shortfall` (real minus value, on the same test records). Conditional: `value`, `floor`,
-    `unconditional`. Privacy: `attack`, `control`, `baseline`, `gain`.
+    `unconditional`. Time: `value`, `floor`, `markov`, `shuffled`. Privacy: `attack`, `control`, `baseline`, `gain`.
     """
 
     name: str
@@ -175,6 +179,7 @@ class Pictures(ReportModel):
     sizes: list[SizeBin] = Field(default_factory=list)
     correlation: list[CorrelationPoint] = Field(default_factory=list)
     guided: list[GuidedBar] = Field(default_factory=list)
+    courses: CoursesBeside | None = Field(None, description="of patients over time", exclude_if=is_none)
 
 
 class CodeRow(ReportModel):
@@ -209,6 +214,13 @@ class Asked(ReportModel):
     any_of: list[list[str]] = Field(default_factory=list)
     none_of: list[str] = Field(default_factory=list)
     support_in_training: int | None = Field(None, description="real training records; null for 1 to 10")
+
+
+class AskedOverTime(ReportModel):
+    """What every patient over time was asked to be."""
+
+    condition: AskedHistoryCondition
+    support_in_training: int | None = Field(None, description="real training patients; null for 1 to 10")
 
 
 class AttainedTarget(ReportModel):
@@ -249,10 +261,12 @@ class Report(NamedCodes):
         description="`dealt`: a stratified sample; `independent`: each drawn by itself; null in older reports",
     )
     condition: Asked | None = None
+    history: AskedOverTime | None = Field(None, description="what patients over time must be", exclude_if=is_none)
     targets: list[AttainedTarget] = Field(default_factory=list)
     verdict: Verdict
     fidelity: FamilyReport
     plausible: FamilyReport | None = Field(None, description="null in older reports")
+    time: FamilyReport | None = Field(None, description="of patients over time", exclude_if=is_none)
     utility: FamilyReport
     conditional: FamilyReport | None = None
     privacy: FamilyReport

@@ -12,8 +12,10 @@ from pydantic import Field
 
 from ehr.audits import ModelAudit
 from ehr.conditions import AskedCondition
+from ehr.courses import Courses
 from ehr.figures import ReportModel
-from ehr.reports import AttainedTarget, MetricReport, NamedCodes, Verdict
+from ehr.history_conditions import AskedHistoryCondition
+from ehr.reports import AttainedTarget, MetricReport, NamedCodes, Verdict, is_none
 
 
 class CodeShare(ReportModel):
@@ -38,6 +40,7 @@ class SyntheticSide(ReportModel):
     prevalence: list[CodeShare] = Field(description="of the codes that are present, the commonest first")
     sizes: list[SizeShare]
     metrics: dict[str, MetricReport] = Field(description="those that need no real record; only `value` is measured")
+    courses: Courses | None = Field(None, description="of patients over time", exclude_if=is_none)
 
 
 class CohortDescription(NamedCodes):
@@ -54,6 +57,9 @@ class CohortDescription(NamedCodes):
         description="`dealt`: a stratified sample; `independent`: each drawn by itself; null in older reports",
     )
     condition: AskedCondition | None = None
+    history: AskedHistoryCondition | None = Field(
+        None, description="what patients over time must be", exclude_if=is_none
+    )
     targets: list[AttainedTarget] = Field(default_factory=list)
     synthetic: SyntheticSide
 

@@ -26,18 +26,30 @@ class Requirement:
     wanted: bool = True
 
 
-class ReferenceCohort:
-    """Which drawn records have each code: questions cost what their codes occur, not what the cohort holds.
+class DrawnOnce:
+    """What a model drew once, `n_records` of it. `training_records`: from how many the model has learned, rounded; the
+    same whatever is asked."""
 
-    `training_records`: from how many the model has learned, rounded; the same whatever is asked.
-    """
+    def __init__(self, n_records: int, training_records: int) -> None:
+        self.n_records, self.training_records = n_records, training_records
+
+    def expected_patients(self, count: int) -> float:
+        """In how many training records one would find what `count` of the drawn ones satisfy."""
+        return count * self.training_records / max(self.n_records, 1)
+
+    def fewest_for(self, patients: int) -> int:
+        """How many drawn records stand for so many training records; at least one."""
+        return max(ceil(patients * self.n_records / max(self.training_records, 1)), 1)
+
+
+class ReferenceCohort(DrawnOnce):
+    """Which drawn records have each code: questions cost what their codes occur, not what the cohort holds."""
 
     def __init__(self, records: Records, training_records: int) -> None:
-        self.n_records = len(records)
-        self.training_records = training_records
+        super().__init__(len(records), training_records)
         by_code = np.argsort(_narrow(records.indices, records.n_codes), kind="stable")
         self._rows = np.repeat(np.arange(len(records), dtype=np.int32), records.sizes())[by_code]
-        self._starts = indptr_of(np.bincount(records.indices, minlength=records.n_codes))
+        self._starts = indptr_of(records.counts())
 
     def holds(self, part: Requirement) -> NDArray[np.bool_]:
         """For which records the part holds, (R,)."""
@@ -91,14 +103,6 @@ class ReferenceCohort:
         for row, code in zip(self._rows[places], np.searchsorted(self._starts, places, side="right") - 1, strict=True):
             codes[int(row)].append(int(code))
         return [codes[row] for row in rows]
-
-    def expected_patients(self, count: int) -> float:
-        """In how many training records one would find what `count` of the drawn ones satisfy."""
-        return count * self.training_records / max(self.n_records, 1)
-
-    def fewest_for(self, patients: int) -> int:
-        """How many drawn records stand for so many training records; at least one."""
-        return max(ceil(patients * self.n_records / max(self.training_records, 1)), 1)
 
 
 class Selections:

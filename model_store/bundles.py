@@ -17,8 +17,10 @@ from typing import Any, BinaryIO
 
 from ehr.canonical_json import to_json
 from ehr.errors import CorruptError
+from ehr.histories import Histories
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
+from model_store.arrays import arrays_of, histories_in
 from model_store.blobs import BlobStore
 from model_store.files import CDM, MANIFEST, pack_arrays, read_file, unpack_arrays, write_folder
 from model_store.manifests import ModelManifest, stored_cdm, vocabulary_in
@@ -58,12 +60,12 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def save_bundle(store: BlobStore, folder: str, bundle: Bundle, reference: Records | None = None) -> str:
-    """Write a bundle, with the records that the model drew once if there are any; returns the sha256 of its
+def save_bundle(store: BlobStore, folder: str, bundle: Bundle, reference: Records | Histories | None = None) -> str:
+    """Write a bundle, with the records or patients that the model drew once if there are any; returns the sha256 of its
     manifest."""
     files = {WEIGHTS: bundle.weights} | ({} if bundle.cdm is None else {CDM: bundle.cdm})
     if reference is not None:
-        files[REFERENCE] = pack_arrays({"indptr": reference.indptr, "indices": reference.indices})
+        files[REFERENCE] = pack_arrays(arrays_of(reference))
     return write_folder(store, folder, files, bundle.manifest.stored())
 
 
@@ -73,12 +75,14 @@ def load_bundle(store: BlobStore, folder: str, manifest_hash: str) -> Bundle:
     return Bundle(read_file(store, folder, manifest.files, WEIGHTS), manifest, stored_cdm(store, folder, manifest))
 
 
-def load_reference(store: BlobStore, folder: str, manifest_hash: str) -> Records:
-    """The records that the model drew once; CorruptError if it has none, or if a byte has changed."""
+def load_reference(store: BlobStore, folder: str, manifest_hash: str) -> Records | Histories:
+    """What the model drew once; CorruptError if that is nothing, or if a byte has changed."""
     manifest = ModelManifest.read(store, folder, manifest_hash)
     arrays = unpack_arrays(read_file(store, folder, manifest.files, REFERENCE))
     try:
-        return Records(arrays["indptr"], arrays["indices"], len(manifest.vocabulary))
+        records = Records(arrays["indptr"], arrays["indices"], len(manifest.vocabulary))
+        histories = histories_in(records, arrays)
+        return records if histories is None else histories
     except KeyError as error:
         raise CorruptError(f"the reference cohort has no {error}") from None
 

@@ -24,7 +24,8 @@ from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.bundles import library_versions
-from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel
+from model_store.manifests import CohortManifest, CohortPart, DatasetManifest, SourceModel, stored_cdm
+from model_store.tables import Cohort, Dataset
 
 EFFECTIVE = "effective_records"
 BLOCK_PATIENTS = 1 << 10
@@ -84,6 +85,21 @@ def cohort_source(
     )
 
 
+def known_source(store: BlobStore, cohort: Cohort, dataset: Dataset | None, manifest: CohortManifest) -> CohortSource:
+    """The cohort with what is known of its codes: what it brought with it, and what its owner's dataset says if that is
+    still there."""
+    kept = dataset if dataset is not None and dataset.owner == cohort.owner else None
+    told = None if kept is None else DatasetManifest.read(store, kept.prefix, kept.manifest_hash)
+
+    def cdm() -> SourceCdm | None:
+        found = stored_cdm(store, cohort.prefix, manifest)
+        if found is None and kept is not None and told is not None:  # of a model that was trained before models kept it
+            found = stored_cdm(store, kept.prefix, told)
+        return None if found is None else SourceCdm.from_json(found)
+
+    return cohort_source(store, manifest, told, cdm)
+
+
 def _written(manifest: CohortManifest) -> dict[str, Any]:
     """What a file says about how its cohort was made. Hashes of the data, and of what covers it, stay inside: whoever
     knows all patients but one could try out what that one has."""
@@ -114,7 +130,12 @@ def iter_records(store: BlobStore, manifest: CohortManifest) -> Iterator[Records
     if manifest.origin is None:
         yield from (block.records for block in iter_blocks(store, manifest))
     else:
-        yield from (load_history_part(store, part, manifest.vocabulary).ever() for part in manifest.parts)
+        yield from (histories.ever() for histories in iter_histories(store, manifest))
+
+
+def iter_histories(store: BlobStore, manifest: CohortManifest) -> Iterator[Histories]:
+    """The patients of a cohort over time, part by part."""
+    return (load_history_part(store, part, manifest.vocabulary) for part in manifest.parts)
 
 
 def iter_history_blocks(store: BlobStore, manifest: CohortManifest) -> Iterator[Block]:

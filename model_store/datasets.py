@@ -7,7 +7,7 @@ on two sides; and another holdout share moves the border between holdout and tra
 The records of patients over time are their visits, in order; offsets, gaps and static codes lie beside them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,13 @@ from ehr.histories import Histories
 from ehr.labs import LabCurve
 from ehr.records import Records
 from ehr.rules import Rules
+from ehr.streams import RecordStream
 from ehr.vocabulary import Vocabulary
+from model_store.arrays import arrays_of, histories_in, time_arrays
 from model_store.blobs import BlobStore
 from model_store.files import CDM, hash_arrays, pack_arrays, read_file, unpack_arrays, write_folder
 from model_store.manifests import DatasetManifest, vocabulary_in
+from model_store.record_files import ArrayFile
 
 RECORDS = "records.safetensors"
 SPLITS = ("train", "holdout", "test")
@@ -47,6 +50,8 @@ class StoredDataset:
     rules: Rules | None = None  # pairs of codes that no record has; None where there are none
     lab_curves: Mapping[str, LabCurve] = field(default_factory=dict)  # of labs that became deciles
     histories: Histories | None = None  # whose visits are `records`; None where records are by themselves
+    # (start, stop) -> those of the records' indices, from where they are stored; None: they are in memory
+    read: Callable[[int, int], NDArray[np.int32]] | None = None
 
     def split_histories(
         self, name: str, holdout_share: float | None = None, test_share: float | None = None
@@ -64,6 +69,14 @@ class StoredDataset:
         test = self.test_share if test_share is None else test_share
         holdout = self.holdout_share if holdout_share is None else holdout_share
         return self.records.take(np.flatnonzero(split_of(self.position, test, holdout) == SPLITS.index(name)))
+
+    def to_learn_from(self, holdout_share: float | None = None) -> Records | RecordStream:
+        """The records of `train`, as a stream if they are not in memory."""
+        if self.read is None:
+            return self.split("train", holdout_share)
+        holdout = self.holdout_share if holdout_share is None else holdout_share
+        rows = np.flatnonzero(split_of(self.position, self.test_share, holdout) == SPLITS.index("train"))
+        return RecordStream(self.records.indptr, self.read, self.records.n_codes, rows.astype(np.int32))
 
 
 def split_of(position: NDArray[np.float32], test_share: float, holdout_share: float) -> NDArray[np.int64]:
@@ -100,7 +113,7 @@ def summarise(records: Records, vocabulary: Vocabulary, split: NDArray[np.int64]
 def _told(records: Records, counts: list[int | None]) -> Iterator[float]:
     """The shown counts, and for each that is not the middle of 1 to 10, or as far below the number of records."""
     middle, n = SMALLEST_SHOWN / 2, len(records)
-    for count, real in zip(counts, np.bincount(records.indices, minlength=records.n_codes), strict=True):
+    for count, real in zip(counts, records.counts(), strict=True):
         yield min(middle if 2 * real <= n else n - middle, n) if count is None else count
 
 
@@ -121,7 +134,7 @@ def summarise_histories(histories: Histories, vocabulary: Vocabulary, split: NDA
 
 def shown_counts(records: Records) -> list[int | None]:
     """In how many records each code is; None where that may not be shown."""
-    counts = np.bincount(records.indices, minlength=records.n_codes)
+    counts = records.counts()
     return [shown(int(count), len(records)) for count in counts]
 
 
@@ -158,10 +171,11 @@ def data_hash(records: Records, position: NDArray[np.float32], histories: Histor
     return hash_arrays(_arrays(records, position, histories))
 
 
-def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDataset:
-    """The dataset, if every byte is as it was written; CorruptError otherwise."""
+def load_dataset(store: BlobStore, folder: str, manifest_hash: str, most_bytes: int | None = None) -> StoredDataset:
+    """The dataset, if every byte is as it was written; CorruptError otherwise. If its records take more than
+    `most_bytes`, their codes stay in the file."""
     manifest = DatasetManifest.read(store, folder, manifest_hash)
-    arrays = unpack_arrays(read_file(store, folder, manifest.files, RECORDS))
+    arrays, read = _stored_arrays(store, folder, manifest, most_bytes)
     vocabulary = vocabulary_in(manifest)
     records = Records(arrays["indptr"], arrays["indices"], len(vocabulary))
     groups = Groups.from_json(manifest.groups, manifest.vocabulary)
@@ -176,22 +190,25 @@ def load_dataset(store: BlobStore, folder: str, manifest_hash: str) -> StoredDat
         groups if manifest.groups else None,
         Rules.from_json(manifest.rules, groups) if manifest.rules else None,
         manifest.curves,
-        _histories(records, arrays),
+        histories_in(records, arrays),
+        read,
     )
+
+
+def _stored_arrays(
+    store: BlobStore, folder: str, manifest: DatasetManifest, most_bytes: int | None
+) -> tuple[Mapping[str, NDArray[Any]], Callable[[int, int], NDArray[np.int32]] | None]:
+    key = f"{folder}/{RECORDS}"
+    sizes = {entry.key: entry.size for entry in store.entries(folder)} if most_bytes is not None else {}
+    if most_bytes is None or sizes.get(key, 0) <= most_bytes or RECORDS not in manifest.files:
+        return unpack_arrays(read_file(store, folder, manifest.files, RECORDS)), None
+    file = ArrayFile.of(store, key, manifest.files[RECORDS])
+    arrays = {name: file.mapped(name) if name == "indices" else file.whole(name) for name in file.places}
+    return arrays, None if "offsets" in file else file.reader("indices")
 
 
 def _arrays(
     records: Records, position: NDArray[np.float32], histories: Histories | None = None
 ) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"indptr": records.indptr, "indices": records.indices, "position": position}
-    if histories is not None:
-        arrays |= {"offsets": histories.offsets, "gaps": histories.gaps}
-        arrays |= {"static_indptr": histories.static.indptr, "static_indices": histories.static.indices}
-    return arrays
-
-
-def _histories(visits: Records, arrays: Mapping[str, NDArray[Any]]) -> Histories | None:
-    if "offsets" not in arrays:
-        return None
-    static = Records(arrays["static_indptr"], arrays["static_indices"], visits.n_codes)
-    return Histories(visits, arrays["offsets"], arrays["gaps"], static)
+    arrays = arrays_of(records) | {"position": position}
+    return arrays if histories is None else arrays | time_arrays(histories)

@@ -20,6 +20,11 @@ def upload_folder(upload_id: str) -> str:
     return f"uploads/{checked_id(upload_id)}"
 
 
+def fetched_blob(fetch_id: str, name: str) -> str:
+    """A file that was fetched instead of uploaded; `name` is ours."""
+    return f"{upload_folder(fetch_id)}/{name}"
+
+
 def dataset_folder(dataset_id: str, attempt: int | None = None) -> str:
     return _attempt(f"datasets/{checked_id(dataset_id)}", attempt)
 
@@ -66,10 +71,11 @@ def can_be_retried(kind: str, state: str) -> bool:
 def retry_folders_of_job(kind: str, job_id: str, payload: dict[str, Any]) -> list[str]:
     """The folders from which a retry would go on."""
     if kind == "ingest":
-        return [upload_folder(file["upload_id"]) for file in payload["files"]]
+        fetched = [payload["fetch_id"]] if payload.get("fetch_id") is not None else []
+        return [upload_folder(each) for each in (*(file["upload_id"] for file in payload["files"]), *fetched)]
     return {"train": [checkpoint_folder(job_id)], "generate": [cohort_folder(job_id)]}.get(kind, [])
 
 
-def needs_what_it_had(kind: str) -> bool:
-    """Whether a retry is impossible without those folders: other jobs begin anew."""
-    return kind == "ingest"
+def needs_what_it_had(kind: str, payload: dict[str, Any]) -> bool:
+    """Whether a retry is impossible without those folders: other jobs begin anew, and what was fetched is again."""
+    return kind == "ingest" and payload.get("fetch_id") is None

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 from ehr.conditions import AskedCondition, AskedTarget
 from ehr.errors import CorruptError
 from ehr.formats.concepts import CodeConcepts
+from ehr.history_conditions import AskedHistoryCondition
 from ehr.labs import LabCurve
 from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
@@ -139,6 +140,12 @@ class CohortManifest(Manifest):
     @property
     def condition(self) -> AskedCondition:
         return AskedCondition.model_validate(self.request.get("conditions") or {})
+
+    @property
+    def history(self) -> AskedHistoryCondition | None:
+        """What was asked of patients over time; None if nothing was."""
+        asked = AskedHistoryCondition.model_validate(self.request.get("history") or {})
+        return None if asked == AskedHistoryCondition() else asked
 
     @property
     def targets(self) -> list[AskedTarget]:

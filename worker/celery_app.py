@@ -13,6 +13,7 @@ from runtime.settings import get_settings
 from worker import broker_patches, health
 from worker.contract import HELP_TASK, TASKS
 from worker.processes import die_with_parent
+from worker.runtime import close_tracer
 from worker.stopping import stopping
 from worker.sweep import SweeperProcess
 
@@ -70,6 +71,11 @@ def _keep_our_logs(**_: Any) -> None:
 def _child_started(**_: Any) -> None:
     # A child in the middle of a job must not outlive a killed parent: it would keep the lease of a worker that is gone.
     die_with_parent(signal.SIGKILL, os.getppid())
+
+
+@signals.worker_process_shutdown.connect
+def _child_ends(**_: Any) -> None:
+    close_tracer()
 
 
 @signals.worker_shutting_down.connect

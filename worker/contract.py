@@ -3,7 +3,8 @@
 A payload is stored in the job's row; a message carries the job's id and nothing else.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -13,25 +14,35 @@ from ehr.formats.read import AUTO, READERS
 from ehr.generators import DEFAULT_GENERATOR
 from ehr.groups import DeclaredGroup
 from ehr.history_conditions import AskedHistoryCondition
+from ehr.references import Sink, Source
 
-Kind = Literal["ingest", "train", "generate", "evaluate"]
+Kind = Literal["ingest", "train", "generate", "evaluate", "export"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TASKS = {kind: f"ehr_d3pm.{kind}" for kind in KINDS}
 # Asks a worker to take parts of a running generate job; losing it only costs time.
 HELP_TASK = "ehr_d3pm.generate_parts"
 
-# kind of job -> queue; a worker takes jobs from the queues it is started with
-QUEUES = {kind: kind for kind in TASKS}
+# kind of job -> queue; a worker takes jobs from the queues it is started with. Exports go where uploads go: both move
+# records and compute nothing.
+QUEUES = {kind: kind for kind in TASKS} | {"export": "ingest"}
 # kind of job -> (task, queue)
 ROUTES: dict[str, tuple[str, str]] = {kind: (TASKS[kind], QUEUES[kind]) for kind in TASKS}
 
-# kind of job -> its steps, in order, as they appear in a job's progress
-STEPS: dict[str, tuple[str, ...]] = {
+# kind of job -> its steps, in order, as they appear in a job's progress (`steps_of`)
+_STEPS: dict[str, tuple[str, ...]] = {
     "ingest": ("read", "encode", "store"),
     "train": ("load", "train", "audit", "draw", "store"),
     "generate": ("load", "generate", "store"),
     "evaluate": ("load", "measure", "store"),
+    "export": ("load", "write"),
 }
+
+
+def steps_of(kind: str, payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps of a job; records that were not uploaded are fetched first."""
+    fetches = kind == "ingest" and payload.get("source") is not None
+    return ("fetch", *_STEPS[kind]) if fetches else _STEPS[kind]
+
 
 # The names of the registries: a new reader or roll-up needs no line here.
 if TYPE_CHECKING:
@@ -70,11 +81,14 @@ class UploadedFile(Payload):
 
 
 class IngestPayload(Payload):
-    """Make a dataset from files of one of the formats of ehr/formats/read."""
+    """Make a dataset from files of one of the formats of ehr/formats/read: uploaded ones, or what lies at `source` and
+    is fetched into the folder of the upload `fetch_id`."""
 
     dataset_id: str
     name: str = Name
-    files: list[UploadedFile] = Field(min_length=1, max_length=100)
+    files: list[UploadedFile] = Field(default_factory=list, max_length=100)
+    source: Source | None = None
+    fetch_id: str | None = None
     format: FormatName = "auto"
     unit: Literal["auto", "visit", "patient", "history"] = Field(
         "auto", description="what a record is; auto: as the format has it"
@@ -90,6 +104,12 @@ class IngestPayload(Payload):
     test_share: float = Field(0.1, ge=0, lt=0.5)
     may_be_attacked: bool = True
     groups: list[DeclaredGroup] = Field(default_factory=list, max_length=100)
+
+    @model_validator(mode="after")
+    def _has_records(self) -> Self:
+        if bool(self.files) == (self.source is not None) or (self.source is None) != (self.fetch_id is None):
+            raise ValueError("records are either uploaded or fetched")
+        return self
 
 
 class TrainPayload(Payload):
@@ -155,3 +175,10 @@ class EvaluatePayload(Payload):
     dataset_id: str | None = None
     labels: list[str] | None = Field(None, max_length=20, description="codes or wildcards to predict; None: defaults")
     seed: int = Field(0, ge=0, lt=2**63)
+
+
+class ExportPayload(Payload):
+    """Write the cohort of a finished generate job to a sink."""
+
+    cohort_job_id: str
+    sink: Sink

@@ -11,31 +11,38 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from ehr.errors import EhrError, JobCancelledError, LeaseLostError, TimeLimitError, TurnOverError, WorkerStoppingError
+from ehr.errors import (
+    ComeBackError,
+    EhrError,
+    JobCancelledError,
+    LeaseLostError,
+    TimeLimitError,
+    TurnOverError,
+    WorkerStoppingError,
+)
 from model_store.repositories import Claim, LeaseRepository, OutboxRepository, TurnRepository
 from model_store.tables import Job
 from runtime.logs import job_id as job_id_of_logs
 from runtime.logs import place_of
 from runtime.settings import Settings
 from runtime.sweeper import carry_out_discards
+from runtime.traces import CONSUMER, HEADER, Context, Steps
 from worker.contract import ROUTES
 from worker.failures import reason_and_detail
 from worker.heartbeat import DATABASE_AWAY, OVERTIME, Heartbeat, StopSignal
+from worker.patience import patiently
 from worker.progress import JobProgress
 from worker.runtime import Runtime
 from worker.stopping import stopping
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-DATABASE_PATIENCE_SECONDS = 300
 WAIT_SECONDS = 3.0  # a free worker would have taken a job by then: whoever still waits waits for a running one
+FAILED = "failed"
 LOADS_A_TURN = 5  # of all time at most a sixth goes into loading what was unloaded for somebody else
 
 
@@ -84,19 +91,6 @@ def new_worker_name() -> str:
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
-def patiently(scope: Callable[[], AbstractContextManager[Session]], work: Callable[[Session], T]) -> T:
-    """Do a unit of work in a session of `scope`; while the database is away, wait and try again."""
-    deadline = time.monotonic() + DATABASE_PATIENCE_SECONDS
-    while True:
-        try:
-            with scope() as session:
-                return work(session)
-        except DATABASE_AWAY:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-
-
 def execute(runtime: Runtime, job_id: str, task_of: Callable[[str], Task]) -> bool:
     """A message has come that names a job: claim the one that is next, and carry it to an end. `task_of` gives the task
     of each kind. False if there is nothing to claim."""
@@ -125,10 +119,17 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
     """Carry a job to an end. Its task is imported under the heartbeat: that can take longer than a lease."""
     token = job_id_of_logs.set(claim.job_id)
     log.info("job starts", extra={"kind": claim.kind, "attempt": claim.attempt})
-    run = JobRun(runtime, claim, JobProgress(claim.kind))
+    steps = Steps(runtime.tracer)
+    run = JobRun(runtime, claim, JobProgress(claim.kind, claim.payload, steps.begin))
+    parent = Context.of(claim.payload.get(HEADER))
     try:
-        with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
-            _run_to_end(run, task_of)
+        with runtime.tracer.span(f"job {claim.kind}", CONSUMER, parent) as span:
+            with Heartbeat(runtime.settings, run.stop, lambda: _beat(run), lambda: _end_by_force(run)):
+                outcome = _run_to_end(run, task_of)
+            steps.end()
+            if span is not None:
+                span.set(job_id=claim.job_id, kind=claim.kind, attempt=claim.attempt, outcome=outcome)
+                span.failed = outcome == FAILED
         _tidy(run)
     finally:
         job_id_of_logs.reset(token)
@@ -179,21 +180,30 @@ def _end_by_force(run: JobRun) -> None:
         _hand_over(run)
 
 
-def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> None:
+def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> str:
+    """What became of the attempt, in a word."""
     try:
         task = task_of(run.claim.kind)
         run.begun_at = time.monotonic()
         outcome = task(run)
         patiently(run.runtime.database.session_scope, lambda session: _succeed(session, run, outcome))
         log.info("job succeeded", extra={"job_id": run.claim.job_id})
+        return "succeeded"
     except JobCancelledError:
         finish_cancel(run)
+        return "cancelled"
     except (TurnOverError, WorkerStoppingError):
         _hand_over(run)
+        return "given_back"
+    except ComeBackError as later:
+        _hand_over(run, later.wait_seconds)
+        return "given_back"
     except LeaseLostError:
         _give_way(run)
+        return "lease_lost"
     except Exception as error:
         _fail(run, error)
+        return FAILED
 
 
 def _succeed(session: Session, run: JobRun, outcome: Outcome) -> None:
@@ -234,10 +244,11 @@ def _fail(run: JobRun, error: Exception) -> None:
         _give_way(run)
 
 
-def _hand_over(run: JobRun) -> None:
-    """The worker is told to stop: whoever is free goes on with the job, from what this attempt has kept of it."""
+def _hand_over(run: JobRun, wait_seconds: float = 0) -> None:
+    """The worker is told to stop, or has to wait: whoever is free then goes on with the job, from what this attempt has
+    kept of it."""
     try:
-        _give_back_uncounted(run)
+        _give_back_uncounted(run, wait_seconds)
         log.info("job handed over", extra={"job_id": run.claim.job_id, "attempt": run.claim.attempt})
     except JobCancelledError:
         finish_cancel(run)
@@ -245,11 +256,13 @@ def _hand_over(run: JobRun) -> None:
         _give_way(run)
 
 
-def _give_back_uncounted(run: JobRun) -> None:
+def _give_back_uncounted(run: JobRun, wait_seconds: float = 0) -> None:
     """Queue the job again as if this attempt had not been; nothing of it remains but checkpoint and parts."""
-    task, queue = ROUTES[run.claim.kind]
-    scope = run.runtime.database.session_scope
-    patiently(scope, lambda session: LeaseRepository(session).give_back(run.claim, task, queue, counts=False))
+
+    def write(session: Session) -> None:
+        LeaseRepository(session).give_back(run.claim, *ROUTES[run.claim.kind], wait_seconds, counts=False)
+
+    patiently(run.runtime.database.session_scope, write)
     _remove_own(run)
 
 

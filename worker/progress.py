@@ -2,16 +2,21 @@
 
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.contract import STEPS
+from worker.contract import steps_of
 
 
 class JobProgress:
-    """Advanced by the working thread, read by the heartbeat thread."""
+    """Advanced by the working thread, read by the heartbeat thread. `on_step` hears of each step that begins."""
 
-    def __init__(self, kind: str) -> None:
-        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in STEPS[kind]]
+    def __init__(
+        self, kind: str, payload: Mapping[str, Any] | None = None, on_step: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._on_step = on_step
+        names = steps_of(kind, payload or {})
+        self._steps: list[dict[str, Any]] = [{"name": name, "value": 0, "maximum": None} for name in names]
         self._current = 0
         self._started = time.monotonic()
         self._first_value = 0.0
@@ -28,6 +33,7 @@ class JobProgress:
                 before["value"] = before["maximum"]
             self._steps[self._current] |= {"value": value, "maximum": maximum, "unit": unit}
             self._started, self._first_value = time.monotonic(), value
+        self._on_step(name)
 
     def advance(self, value: float, **details: Any) -> None:
         """The current step has come to `value`."""

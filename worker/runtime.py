@@ -7,6 +7,7 @@ from model_store.blobs import BlobStore, open_store
 from model_store.database import Database
 from runtime.broker import Broker
 from runtime.settings import Settings, get_settings
+from runtime.traces import NO_TRACES, Tracer
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Runtime:
     database: Database
     store: BlobStore
     broker: Broker
+    tracer: Tracer = NO_TRACES
 
 
 _opened: dict[int, Runtime] = {}
@@ -29,6 +31,12 @@ def runtime() -> Runtime:
     return _opened[pid]
 
 
+def close_tracer() -> None:
+    """Send what is left of this process's traces, if it has opened anything."""
+    if (opened := _opened.get(os.getpid())) is not None:
+        opened.tracer.close()
+
+
 def open_runtime(settings: Settings) -> Runtime:
     """Connections are made on first use."""
     return Runtime(
@@ -36,4 +44,5 @@ def open_runtime(settings: Settings) -> Runtime:
         Database(settings.resolved_database_url, timeouts=settings.database_timeouts),
         open_store(settings.resolved_store_url, settings.scratch_dir),
         Broker(settings.resolved_redis_url),
+        settings.tracer,
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from app.pages import notes, pictures
+from app.pages import courses, notes, pictures
 from app.pages.codes import asked_for, named
 from app.pages.numbers import number, percent, span
 from ehr.reports import FAMILIES, Report
@@ -38,4 +38,5 @@ def report_page(report: Report | ShareableReport, provenance: Mapping[str, str] 
     """
     template = "report.html" if isinstance(report, Report) else "shareable.html"
     shown = {"report": report, "provenance": provenance or {}}
-    return environment.get_template(template).render(**shown, pictures=pictures, notes=notes, families=BY_NAME)
+    drawn = {"pictures": pictures, "courses": courses, "notes": notes}
+    return environment.get_template(template).render(**shown, **drawn, families=BY_NAME)

@@ -30,6 +30,7 @@ class Picture:
     caption: str
     legend: Mapping[str, str] = field(default_factory=dict)
     dots: bool = False  # the marks are dots, not bars
+    wide: bool = False  # across the page
 
 
 def fidelity(report: Report) -> Iterator[Picture]:

@@ -66,28 +66,32 @@ def scatter(
         shapes.append(
             f'<circle class="{kind}" cx="{x_axis.at(x)}" cy="{place}" r="3"><title>{escape(name)}</title></circle>'
         )
-    return _svg(WIDTH, HEIGHT, label, shapes)
+    return document(WIDTH, HEIGHT, label, shapes)
 
 
-def columns_and_outline(bins: Sequence[tuple[str, float, float]], label: str, x_name: str) -> Markup:
-    """(name, real, synthetic): synthetic shares as columns, real ones as the outline that these should fill."""
-    highest = max((max(real, synthetic) for _, real, synthetic in bins), default=1.0) or 1.0
-    step = _step(highest)
+def columns_and_outline(
+    bins: Sequence[tuple[str, float | None, float]], label: str, x_name: str, y_name: str = "share of records"
+) -> Markup:
+    """(name, real, synthetic): synthetic shares as columns, real ones, if there are any, as the outline that these
+    should fill."""
+    highest = max((max(real or 0.0, synthetic) for _, real, synthetic in bins), default=1.0) or 1.0
+    step = round_step(highest)
     ticks = [(step * k, percent(step * k)) for k in range(floor(highest / step) + 1)]
     y_axis = Axis(0.0, highest, HEIGHT - BOTTOM, TOP, ticks)
     slot = (WIDTH - LEFT - RIGHT) / max(len(bins), 1)
     every = max(1, ceil(len(bins) * 34 / (WIDTH - LEFT - RIGHT)))
     x_ticks = [(i + 0.5, name) for i, (name, _, _) in enumerate(bins) if i % every == 0]
-    shapes = [_frame(Axis(0, max(len(bins), 1), LEFT, WIDTH - RIGHT, x_ticks), y_axis, x_name, "share of records")]
+    shapes = [_frame(Axis(0, max(len(bins), 1), LEFT, WIDTH - RIGHT, x_ticks), y_axis, x_name, y_name)]
     base, outline = y_axis.at(0), f"M{LEFT} {y_axis.at(0)}"
     for i, (_, real, synthetic) in enumerate(bins):
         x, top = LEFT + slot * (i + 0.1), y_axis.at(synthetic)
         shapes.append(
             f'<rect class="synthetic" x="{x:.1f}" y="{top}" width="{slot * 0.8:.1f}" height="{base - top:.1f}"/>'
         )
-        outline += f"V{y_axis.at(real)}H{LEFT + slot * (i + 1):.1f}"
-    shapes.append(_haloed(f"{outline}V{base}", "real", "halo"))
-    return _svg(WIDTH, HEIGHT, label, shapes)
+        outline += f"V{y_axis.at(real or 0.0)}H{LEFT + slot * (i + 1):.1f}"
+    if any(real is not None for _, real, _ in bins):
+        shapes.append(_haloed(f"{outline}V{base}", "real", "halo"))
+    return document(WIDTH, HEIGHT, label, shapes)
 
 
 def curve(points: Sequence[tuple[float, float, float]]) -> Markup | None:
@@ -104,7 +108,21 @@ def curve(points: Sequence[tuple[float, float, float]]) -> Markup | None:
     for kind, place in (("synthetic", 1), ("real", 2)):
         line = "L".join(f"{x_axis.at(point[0])} {y_axis.at(point[place])}" for point in points)
         shapes.append(f'<path class="line {kind}" d="M{line}"/>')
-    return _svg(WIDTH, HEIGHT, "Loss on training records and on held-out records, as training went on", shapes)
+    return document(WIDTH, HEIGHT, "Loss on training records and on held-out records, as training went on", shapes)
+
+
+def cumulative(points: Sequence[tuple[float, float | None, float]], label: str, x_name: str, y_name: str) -> Markup:
+    """(x, real, synthetic): shares that grow with x, as lines from nothing on."""
+    points = [(0.0, None if points[0][1] is None else 0.0, 0.0), *points]
+    last = points[-1][0]
+    x_axis = Axis(0.0, last, LEFT, WIDTH - RIGHT, _ticks(0.0, last))
+    y_axis = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, [(k / 5, percent(k / 5)) for k in range(6)])
+    shapes = [_frame(x_axis, y_axis, x_name, y_name)]
+    for kind, place in (("synthetic", 2), ("real", 1)):
+        known = [(point[0], value) for point in points if (value := point[place]) is not None]
+        line = "L".join(f"{x_axis.at(x)} {y_axis.at(value)}" for x, value in known)
+        shapes += [f'<path class="line {kind}" d="M{line}"/>'] if known else []
+    return document(WIDTH, HEIGHT, label, shapes)
 
 
 def intervals(rows: Sequence[tuple[str, Sequence[Mark]]], label: str, x_name: str, low: float, high: float) -> Markup:
@@ -149,7 +167,7 @@ def _rows(
     line = 11
     heights = [20 + line * len(marks) + 6 for _, marks in rows]
     height = sum(heights) + BOTTOM
-    step = _step(high - low)
+    step = round_step(high - low)
     shown = percent if as_percent else number
     ticks = [
         (step * k, shown(round(step * k, 6))) for k in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
@@ -169,7 +187,7 @@ def _rows(
         shapes.append(f'<text class="name" x="8" y="{top + 14}">{escape(short)}</text>')
         shapes += [draw(mark, x, top + 24 + line * k) for k, mark in enumerate(marks)]
         top += tall
-    return _svg(WIDTH, height, label, shapes)
+    return document(WIDTH, height, label, shapes)
 
 
 def _frame(x: Axis, y: Axis, x_name: str, y_name: str) -> str:
@@ -195,18 +213,18 @@ def _haloed(path: str, kind: str, halo: str) -> str:
     return f'<path class="{halo}" d="{path}"/><path class="{kind}" d="{path}"/>'
 
 
-def _svg(width: int, height: int, label: str, shapes: Sequence[str]) -> Markup:
+def document(width: int, height: int, label: str, shapes: Sequence[str]) -> Markup:
     """`shapes` are finished: every text in them is escaped."""
     inner = "".join(shapes)
     return Markup(f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{inner}</svg>')
 
 
 def _ticks(low: float, high: float) -> list[tuple[float, str]]:
-    step = _step(high - low)
+    step = round_step(high - low)
     return [(step * k, number(round(step * k, 6))) for k in range(ceil(low / step), floor(high / step) + 1)]
 
 
-def _step(span: float) -> float:
+def round_step(span: float) -> float:
     """A round step that divides a span into about five."""
     raw = span / 5 if span > 0 else 1.0
     power = 10.0 ** floor(log10(raw))

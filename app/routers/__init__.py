@@ -4,6 +4,7 @@ from app.routers import (
     audit,
     cohorts,
     datasets,
+    exports,
     exposure,
     generate,
     health,
@@ -11,6 +12,7 @@ from app.routers import (
     models,
     parts,
     probe,
+    references,
     releases,
     reports,
     train,
@@ -18,6 +20,7 @@ from app.routers import (
 )
 
 ROUTERS = (
+    references.router,
     datasets.router,
     train.router,
     models.router,
@@ -27,6 +30,7 @@ ROUTERS = (
     jobs.router,
     cohorts.router,
     parts.router,
+    exports.router,
     releases.router,
     reports.router,
     webhooks.router,

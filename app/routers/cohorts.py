@@ -16,14 +16,13 @@ from app.readers import cohort_answer
 from app.schemas.answers import CohortAnswer, PageAnswer
 from app.services import Services
 from app.submissions import audit
-from ehr.errors import NotFoundError, RequestError
+from ehr.errors import RequestError
 from ehr.formats import WRITERS, writer_named
-from ehr.formats.cdm import SourceCdm
-from ehr.formats.write.protocol import CohortSource, Writer
-from model_store.cohorts import cohort_source
-from model_store.manifests import CohortManifest, DatasetManifest, stored_cdm
-from model_store.repositories import CohortRepository, DatasetRepository, WithholdingRepository
-from model_store.tables import Cohort
+from ehr.formats.write.protocol import Writer
+from model_store.cohorts import known_source
+from model_store.manifests import CohortManifest
+from model_store.repositories import CohortRepository, WithholdingRepository
+from model_store.tables import Dataset
 
 router = APIRouter(tags=["cohorts"])
 # The names of the registry: a new writer needs no line here.
@@ -110,13 +109,14 @@ def _download(
     with services.database.session_scope() as session:
         WithholdingRepository(session).check(identity.owner, job_id)
         cohort = CohortRepository(session).get(identity.owner, job_id)
+        dataset = session.get(Dataset, cohort.dataset_id)
         if is_download(request, services, identity, wanted.by_ranges, job_id, wanted.name):
             audit(session, identity, "download cohort", job_id, format=wanted.name)
     manifest = CohortManifest.read(services.store, cohort.prefix, cohort.manifest_hash)
     if manifest.origin is not None and not wanted.has_time:
         others = ", ".join(writer.name for writer in WRITERS if writer.has_time)
         raise RequestError(f"format: {wanted.name} cannot tell visits over time; these can: {others}")
-    source = replace(_source(services, identity, cohort, manifest), with_names=names)
+    source = replace(known_source(services.store, cohort, dataset, manifest), with_names=names)
     filename = f"{job_id}.{wanted.extension}"
     if wanted.by_ranges:
         name = f"{wanted.name}{'-names' if names else ''}"
@@ -129,25 +129,6 @@ def _download(
     for part in manifest.parts[:1]:  # headers of tables come before the records: a damaged cohort is refused now
         services.store.read(part.blob, part.sha256)
     return StreamingResponse(begun(wanted.write(source)), media_type=wanted.media_type, headers=headers)
-
-
-def _source(services: Services, identity: Identity, cohort: Cohort, manifest: CohortManifest) -> CohortSource:
-    """The cohort with what is known of its codes: what it brought with it, and what its dataset says if that is still
-    there."""
-    store, dataset = services.store, None
-    try:
-        row = services.row(DatasetRepository, identity.owner, cohort.dataset_id)
-        dataset = DatasetManifest.read(store, row.prefix, row.manifest_hash)
-    except NotFoundError:
-        pass
-
-    def cdm() -> SourceCdm | None:
-        kept = stored_cdm(store, cohort.prefix, manifest)
-        if kept is None and dataset is not None:  # a cohort of a model that was trained before models kept it
-            kept = stored_cdm(store, row.prefix, dataset)
-        return None if kept is None else SourceCdm.from_json(kept)
-
-    return cohort_source(store, manifest, dataset, cdm)
 
 
 def begun(blocks: Iterator[bytes]) -> Iterator[bytes]:

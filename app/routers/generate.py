@@ -6,7 +6,7 @@ from app.access import ADMIN, Maker, Services_
 from app.comparison import comparison_of
 from app.estimates import expectation, parallel_parts, parts_of
 from app.exposure import exposed_by, request_hash
-from app.histories import asks_over_time, draws_histories, feasibility_for
+from app.histories import draws_histories, feasibility_for
 from app.readings import readings_of
 from app.schemas.answers import EstimateAnswer, JobAnswer
 from app.schemas.requests import GenerateRequest
@@ -67,9 +67,7 @@ def generate_cohort(
     warnings = [*read.notes, *feasibility.warnings, *comparison.notices]
     values |= {"warnings": warnings, "against_real": comparison.against_real}
     over_time = draws_histories(model)
-    values |= {"history": body.history if over_time else None, "origin": str(body.origin) if over_time else None}
-    if asks_over_time(body.model_dump()):
-        values["evaluate"] = False
+    values |= {"history": read.history if over_time else None, "origin": str(body.origin) if over_time else None}
     payload = checked_payload(GeneratePayload, **values)
     asked = CohortRequest(
         job_id=submission.job_id,

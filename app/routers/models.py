@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import IO
 
@@ -13,7 +14,7 @@ from app.access import Admin, Reader, Services_, Trainer
 from app.byte_ranges import ANY_BYTES, BINARY
 from app.code_search import CodeSearchText, found_codes
 from app.imports import IMPORT_BODY, import_bundle
-from app.library import Cursor, Limit, MaybeNamed, Of, delete_row, listed
+from app.library import Cursor, Limit, MaybeNamed, Of, Tagged, delete_row, listed
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, PageAnswer
 from app.schemas.codes import ModelCodeAnswer
@@ -34,11 +35,13 @@ def list_models(
     wanted: MaybeNamed,
     dataset_id: Of = None,
     generator: GeneratorName | None = None,
+    tag: Tagged = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> PageAnswer[ModelAnswer]:
     """List models."""
     shown, only = partial(model_answer, identity), {"dataset_id": dataset_id, "generator": generator}
+    wanted = replace(wanted, tag=tag)
     return listed(services, ModelRepository, shown, identity.owner, cursor, limit, wanted, **only)
 
 

@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from app.access import DATA, DataOwner, Identity, Reader, Services_
-from app.histories import NOT_MEASURED, asks_over_time
+from app.histories import asks_over_time, has_histories
 from app.pages import report_page
 from app.provenance import provenance_of
 from app.schemas.answers import JobAnswer
@@ -69,8 +69,8 @@ def evaluate_cohort(
     with services.database.read_scope() as session:
         cohort = CohortRepository(session).get(identity.owner, body.cohort_id)
         dataset = _compared_with(session, identity.owner, body.dataset_id, cohort)
-    if asks_over_time(cohort.manifest.get("request") or {}):
-        raise RequestError(f"cohort_id: {NOT_MEASURED}")
+    if asks_over_time(cohort.manifest.get("request") or {}) and not has_histories(dataset):
+        raise RequestError("dataset_id: the cohort was asked for something over time; name data of `unit=history`")
     if body.labels is not None:
         services.check_codes(dataset, body.labels)
     values = {"cohort_job_id": body.cohort_id, "dataset_id": body.dataset_id, "labels": body.labels}

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Response
 
 from app.access import DATA, Services_, Trainer
+from app.histories import has_histories
 from app.schemas.answers import JobAnswer
 from app.schemas.requests import TrainRequest
 from app.submissions import (
@@ -68,7 +69,7 @@ def _check_time(body: TrainRequest, generator: str) -> None:
 
 def _generator(body: TrainRequest, dataset: Dataset) -> str:
     """The generator that is asked for, if it can learn from such data; histories have a default of their own."""
-    over_time = (dataset.summary.get("format") or {}).get("unit") == "history"
+    over_time = has_histories(dataset)
     if over_time and "generator" not in body.model_fields_set:
         return DEFAULT_HISTORY_GENERATOR
     if over_time != (body.generator in history_generator_names()):

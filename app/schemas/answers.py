@@ -7,7 +7,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ehr.shareable import ModelVerdicts
 from model_store.tables import Job
-from worker.contract import STEPS, Kind
+from runtime.traces import HEADER
+from worker.contract import Kind, steps_of
+
+NOT_ASKED_FOR = ("warnings", HEADER)  # of a payload: what the service has added
 
 State = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
@@ -59,6 +62,7 @@ class RelaxationAnswer(Answer):
 
     conditions: dict[str, list[str] | list[list[str]]]
     targets: list[dict[str, Any]]
+    history: dict[str, Any] | None = Field(None, description="of models of histories: instead of conditions")
     dropped: list[dict[str, Any]] = Field(
         description="what had to go: the field and its codes, with a `reason` if those are unknown and none is close"
     )
@@ -203,7 +207,7 @@ class JobAnswer(Answer):
 
     @classmethod
     def of(cls, row: Job, **more: Any) -> Self:
-        request = {name: value for name, value in row.payload.items() if name != "warnings"}
+        request = {name: value for name, value in row.payload.items() if name not in NOT_ASKED_FOR}
         warnings = row.payload.get("warnings", [])
         return super().of(row, progress=_progress(row), request=request, warnings=warnings, **more)
 
@@ -211,7 +215,8 @@ class JobAnswer(Answer):
 def _progress(job: Job) -> ProgressAnswer:
     """A job that has not begun shows its steps too, so that clients can draw their bars from the start."""
     details = dict(job.progress or {})
-    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in STEPS[job.kind]]
+    names = steps_of(job.kind, job.payload)
+    steps = details.pop("steps", None) or [{"name": name, "value": 0, "maximum": None} for name in names]
     step, remaining = details.pop("step", None), details.pop("remaining_seconds", None)
     if job.state == "succeeded":  # the last heartbeat may have been before the end
         steps = [s | {"maximum": s["maximum"] or 1, "value": s["maximum"] or 1} for s in steps]

@@ -18,10 +18,25 @@ class ModelCodeAnswer(Answer):
     description: str | None = Field(None, description="what it means; null where that is not known")
 
 
+class VisitAnswer(Answer):
+    gap_days: int = Field(description="since the visit before; 0 at the first")
+    codes: list[str]
+
+
+class PatientAnswer(Answer):
+    """A patient over time that the model drew once."""
+
+    static: list[str] = Field(description="what is true at every visit")
+    visits: list[VisitAnswer]
+
+
 class ProbeAnswer(Answer):
     """A few of the records that the model drew once."""
 
     records: list[list[str]] = Field(description="the codes of each; fewer than asked for where no more satisfy it")
+    patients: list[PatientAnswer] = Field(
+        default_factory=list, description="of models of histories, instead of records"
+    )
     codes: list[ModelCodeAnswer] = Field(description="what the codes of these records mean")
     support: SupportAnswer
     warnings: list[str]

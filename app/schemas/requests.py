@@ -12,6 +12,7 @@ from ehr.formats.write.dates import HISTORY_ORIGIN
 from ehr.generators import DEFAULT_GENERATOR, generator_names, history_generator_names, preset_names
 from ehr.groups import DeclaredGroup
 from ehr.history_conditions import AskedHistoryCondition
+from ehr.references import Sink, Source
 from worker.contract import MOST_MINUTES, FormatName, MethodName, RollupName, SamplingName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
@@ -186,10 +187,13 @@ class ProbeRequest(Request):
     n: int = Field(20, ge=1, le=100, strict=True, description="most records to show")
     conditions: AskedCondition = Field(default_factory=AskedCondition)
     targets: list[AskedTarget] = Field(default_factory=list, max_length=MOST_TARGETS)
+    history: AskedHistoryCondition = Field(
+        default_factory=AskedHistoryCondition, description="of models of histories: what every patient must be"
+    )
 
 
-class DatasetForm(Request):
-    """The fields beside the files of an upload."""
+class DatasetOptions(Request):
+    """How records are read, wherever they come from."""
 
     name: Name | None = Field(None, description="shown in lists; the first file's name if left out")
     format: FormatName = Field("auto", description="`auto` looks at the files' names and headers")
@@ -214,6 +218,11 @@ class DatasetForm(Request):
         description="false if the data's terms forbid experiments in re-identification: reports then leave out the"
         " attacks on privacy, and cohorts are withheld until someone with the scope `admin` releases them",
     )
+
+
+class DatasetForm(DatasetOptions):
+    """The fields beside the files of an upload."""
+
     groups: Json[list[DeclaredGroup]] = Field(
         "[]",
         validate_default=True,
@@ -222,6 +231,40 @@ class DatasetForm(Request):
         ' `[{"codes": "PAYER:*", "rule": "exactly one"}]`; sex, age bands, deciles of a lab and prefixes are found'
         " without",
     )
+
+
+class ReferenceRequest(DatasetOptions):
+    """Make a dataset of records that lie elsewhere, at a place that whoever runs the service allows."""
+
+    model_config = with_examples(
+        {
+            "source": {"kind": "objects", "urls": ["s3://hospital-lake/exports/2024/"]},
+            "name": "2024",
+            "unit": "patient",
+        },
+        {"source": {"kind": "omop", "connection": "warehouse", "cdm_schema": "cdm", "cohort_id": 42}},
+        {"source": {"kind": "fhir", "server": "hospital", "group": "diabetes-registry"}},
+    )
+
+    source: Source
+    groups: list[DeclaredGroup] = Field(
+        default_factory=list,
+        max_length=100,
+        description="codes of which every record has exactly one, or at most one",
+        examples=[[{"codes": "PAYER:*", "rule": "exactly one"}]],
+    )
+
+
+class ExportRequest(Request):
+    """Write a cohort to a place that whoever runs the service allows."""
+
+    model_config = with_examples(
+        {"sink": {"kind": "parquet", "url": "s3://hospital-lake/synthetic/"}},
+        {"sink": {"kind": "omop", "connection": "warehouse", "cdm_schema": "synthetic_1"}},
+        {"sink": {"kind": "delta", "url": "s3://hospital-lake/tables/synthetic/"}},
+    )
+
+    sink: Sink
 
 
 class EvaluateRequest(Request):

@@ -6,6 +6,7 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from app.access import Identity, Maker, Reader, Services_
+from app.histories import draws_histories
 from app.library import Cursor
 from app.problems import as_told, detail_for, detail_of
 from app.routers.cohorts import get_cohort
@@ -18,7 +19,7 @@ from app.web.shell import page, page_router
 from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
 from ehr.generators import history_generator_names, spec_named
-from model_store.repositories import WithholdingRepository
+from model_store.repositories import ModelRepository, WithholdingRepository
 
 router = page_router()
 PREVIEWED = 20
@@ -60,6 +61,15 @@ def show_builder(
     return page(request, "builder.html", identity, {"active": "cohorts", "sampling_words": SAMPLING_WORDS, **shown})
 
 
+def _what(services: Services, identity: Identity, model_id: str) -> str:
+    """What a model draws."""
+    try:
+        over_time = draws_histories(services.row(ModelRepository, identity.owner, model_id))
+    except EhrError:
+        return "records"  # the estimate says what is wrong
+    return "patients" if over_time else "records"
+
+
 @router.post("/app/cohorts/estimate")
 def show_estimate(request: Request, body: GenerateRequest, services: Services_, identity: Maker) -> Response:
     """A piece of the builder: what the request would take."""
@@ -67,7 +77,8 @@ def show_estimate(request: Request, body: GenerateRequest, services: Services_, 
         estimate, problem = estimate_cohort(body, services, identity), None
     except EhrError as error:
         estimate, problem = None, detail_for(request, error)
-    return page(request, "estimate.html", identity, {"estimate": estimate, "problem": problem, "n": body.n})
+    shown = {"estimate": estimate, "problem": problem, "n": body.n, "what": _what(services, identity, body.model_id)}
+    return page(request, "estimate.html", identity, shown)
 
 
 @router.post("/app/cohorts/preview")
@@ -79,6 +90,7 @@ def show_preview(request: Request, body: ProbeRequest, services: Services_, iden
         probe, problem = None, detail_for(request, error)
     names = {} if probe is None else {each.code: each.description for each in probe.codes}
     asked = {*body.conditions.patterns, *(code for target in body.targets for code in target.codes)}
+    asked |= set(body.history.patterns)
     return page(request, "preview.html", identity, {"probe": probe, "problem": problem, "names": names, "asked": asked})
 
 

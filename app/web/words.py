@@ -13,8 +13,15 @@ STATES = {
     "failed": "failed",
     "cancelled": "cancelled",
 }
-KINDS = {"ingest": "Reading data", "train": "Training", "generate": "Cohort", "evaluate": "Report"}
+KINDS = {
+    "ingest": "Reading data",
+    "train": "Training",
+    "generate": "Cohort",
+    "evaluate": "Report",
+    "export": "Writing a cohort",
+}
 STEPS = {
+    "fetch": "fetching",
     "load": "loading",
     "read": "reading",
     "encode": "encoding",
@@ -24,6 +31,7 @@ STEPS = {
     "draw": "drawing records for estimates",
     "generate": "drawing records",
     "measure": "measuring",
+    "write": "writing",
 }
 
 

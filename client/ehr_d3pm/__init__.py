@@ -8,10 +8,10 @@
     cohort = client.wait(client.generate(model, 10_000, all_of="ICD10CM:E84"))
     client.download(cohort["id"], "cohort.csv")
 
-Answers are the service's JSON as dictionaries.
+Answers are the service's JSON as dictionaries. AsyncClient has the same methods, to be awaited.
 """
 
-from ehr_d3pm.client import Client
+from ehr_d3pm.client import AsyncClient, Client
 from ehr_d3pm.errors import ApiError, ClientError, JobFailedError, UnreachableError
 
-__all__ = ["ApiError", "Client", "ClientError", "JobFailedError", "UnreachableError"]
+__all__ = ["ApiError", "AsyncClient", "Client", "ClientError", "JobFailedError", "UnreachableError"]

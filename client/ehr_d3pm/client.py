@@ -1,48 +1,45 @@
-"""The client: one method for everything the service does."""
+"""The clients: one that waits for its answers, and one whose answers are awaited."""
 
+import asyncio
 import contextlib
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import httpx
 
+from ehr_d3pm.calls import Calls
 from ehr_d3pm.errors import ApiError, JobFailedError, Json
-from ehr_d3pm.oversight import OversightCalls
-from ehr_d3pm.requests import (
-    Codes,
-    CohortOptions,
-    Filters,
-    TrainOptions,
-    UploadOptions,
-    as_list,
-    cohort_body,
-    files_at,
-    given,
-)
-from ehr_d3pm.transport import TRIES, Transport, parsed_events
-from ehr_d3pm.webhook_calls import WebhookCalls
+from ehr_d3pm.transport import AsyncTransport, Events, Transport
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.3, 2.0
+OF_EVENTS = httpx.Timeout(10, read=60)
+OnChange = Callable[[Json], None] | None
 
 
-class Client(WebhookCalls, OversightCalls):
+def address_of(url: str | None) -> str:
+    return (url or os.environ.get("EHR_D3PM_URL") or DEFAULT_URL).rstrip("/")
+
+
+def key_of(api_key: str | None) -> str | None:
+    return api_key or os.environ.get("EHR_D3PM_KEY")
+
+
+class Client(Calls):
     """Connects to `url`, else to $EHR_D3PM_URL; sends `api_key`, else $EHR_D3PM_KEY."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, timeout: float = 60) -> None:
-        self.url = (url or os.environ.get("EHR_D3PM_URL") or DEFAULT_URL).rstrip("/")
-        self._http = Transport(self.url, api_key or os.environ.get("EHR_D3PM_KEY"), timeout)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a reader of an `address` must send."""
-        return dict(self._http.headers)
+        super().__init__(Transport(address_of(url), key_of(api_key), timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -53,183 +50,29 @@ class Client(WebhookCalls, OversightCalls):
     def close(self) -> None:
         self._http.close()
 
-    # --- submissions: each returns a job ---
-
-    def upload(
-        self, files: str | Path | Sequence[str | Path], *, key: str | None = None, **form: Unpack[UploadOptions]
-    ) -> Json:
-        """Upload tables; a folder stands for the files in it."""
-        with contextlib.ExitStack() as opened:
-            paths = [path for file in as_list(files) for path in files_at(Path(file))]
-            parts = [("file", (path.name, opened.enter_context(path.open("rb")))) for path in paths]
-            data = {name: _field(value) for name, value in given(form).items()}
-            # a large file is fsynced and checked after its last byte: the answer may take a while
-            return self._http.submit("/datasets", None, key, files=parts, data=data, timeout=600, tries=1)
-
-    def import_model(self, path: str | Path, *, name: str | None = None, manifest_hash: str | None = None) -> Json:
-        """Bring in a bundle of another instance; the model. Give the `manifest_hash` that it shows, to be sure."""
-        with Path(path).open("rb") as file:
-            parts, data = [("file", (Path(path).name, file))], given({"name": name, "manifest_hash": manifest_hash})
-            return self._http.post("/models/import", None, files=parts, data=data, timeout=600)
-
-    def train(self, dataset_id: str, *, key: str | None = None, **options: Unpack[TrainOptions]) -> Json:
-        """Train a model."""
-        return self._http.submit("/train", {"dataset_id": dataset_id} | given(options), key)
-
-    def generate(self, model_id: str, n: int, *, key: str | None = None, **options: Unpack[CohortOptions]) -> Json:
-        """Generate a cohort of `n` records."""
-        return self._http.submit("/generate", cohort_body(model_id, n, options), key)
-
-    def estimate(self, model_id: str, n: int, **options: Unpack[CohortOptions]) -> Json:
-        """What `generate` with the same arguments would take: support among the records that the model drew once,
-        whether the cohort would be withheld, method, seconds, memory, and the nearest request that can be met."""
-        return self._http.post("/generate/estimate", cohort_body(model_id, n, options), tries=TRIES)
-
-    def probe(self, model_id: str, n: int = 20, **options: Unpack[CohortOptions]) -> Json:
-        """Some of the records that the model drew once, of those that satisfy conditions and targets; counted like a
-        cohort of so many."""
-        return self._http.post("/probe", cohort_body(model_id, n, options), tries=TRIES)
-
-    def evaluate(
-        self,
-        cohort_id: str,
-        *,
-        key: str | None = None,
-        dataset_id: str | None = None,
-        labels: Codes | None = None,
-        seed: int | None = None,
-    ) -> Json:
-        """Measure a finished cohort, also against other real records or with other codes to predict."""
-        wanted = None if labels is None else as_list(labels)
-        body = {"cohort_id": cohort_id, "dataset_id": dataset_id, "labels": wanted, "seed": seed}
-        return self._http.submit("/reports", given(body), key)
-
-    def release(self, cohort_id: str, reason: str) -> Json:
-        """Let a cohort go that is withheld; needs the scope `data`."""
-        return self._http.post(f"/cohorts/{cohort_id}/release", {"reason": reason})
-
-    def cancel(self, job_id: str) -> Json:
-        return self._http.submit(f"/jobs/{job_id}/cancel")
-
-    def retry(self, job_id: str) -> Json:
-        """Try a failed job again, or a cancelled cohort; finished parts are kept."""
-        return self._http.submit(f"/jobs/{job_id}/retry")
-
-    # --- looking ---
-
-    def job(self, job_id: str) -> Json:
-        return self._http.get(f"/jobs/{job_id}")
-
-    def jobs(
-        self, kind: str | None = None, state: str | None = None, limit: int | None = None, **wanted: Unpack[Filters]
-    ) -> Iterator[Json]:
-        """Jobs, newest first; all of them unless there is a limit."""
-        return self._http.pages("/jobs", {"kind": kind, "state": state, **wanted}, limit)
-
-    def datasets(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
-        return self._http.pages("/datasets", dict(wanted), limit)
-
-    def dataset(self, dataset_id: str) -> Json:
-        return self._http.get(f"/datasets/{dataset_id}")
-
-    def codes(self, thing_id: str, search: str | None = None, limit: int | None = None) -> Iterator[Json]:
-        """The codes of a model, or of a dataset with the counts that may be shown, and what they mean: all of them, or
-        the best first of those that have all words of `search`, in any order and with small typos."""
-        kind = "models" if thing_id.startswith("mdl_") else "datasets"
-        return self._http.pages(f"/{kind}/{thing_id}/codes", {"search": search}, limit)
-
-    def labs(self, dataset_id: str) -> list[Json]:
-        """The labs of a dataset that became deciles, with their cut points."""
-        return list(self._http.send("GET", f"/datasets/{dataset_id}/labs", tries=TRIES).json())
-
-    def models(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
-        return self._http.pages("/models", dict(wanted), limit)
-
-    def model(self, model_id: str) -> Json:
-        return self._http.get(f"/models/{model_id}")
-
-    def change_model(
-        self, model_id: str, *, name: str | None = None, tags: Sequence[str] | None = None, notes: str | None = None
-    ) -> Json:
-        """What it is called and what is said about it; what is left out stays as it is."""
-        body = given({"name": name, "tags": None if tags is None else as_list(tags), "notes": notes})
-        return dict(self._http.send("PATCH", f"/models/{model_id}", json=body).json())
-
-    def cohorts(self, limit: int | None = None, **wanted: Unpack[Filters]) -> Iterator[Json]:
-        return self._http.pages("/cohorts", dict(wanted), limit)
-
-    def cohort(self, job_id: str) -> Json:
-        return self._http.get(f"/cohorts/{job_id}")
-
-    def parts(self, job_id: str) -> Json:
-        """The finished parts of a cohort, also while its job runs, or when it failed or was cancelled."""
-        return self._http.get(f"/cohorts/{job_id}/parts")
-
-    def report(self, job_id: str, reader: str | None = None) -> Json:
-        """The newest report on a cohort. `reader`: `custodian` (beside real records, needs the scope `data`) or
-        `shareable` (what may be passed on); the former if you may see it."""
-        return dict(self._http.send("GET", f"/reports/{job_id}", params=given({"reader": reader}), tries=TRIES).json())
-
-    def report_page(self, job_id: str, reader: str | None = None) -> str:
-        """The same as an HTML page."""
-        return self._http.send("GET", f"/reports/{job_id}.html", params=given({"reader": reader})).text
-
-    # --- the service ---
-
-    def openapi(self) -> Json:
-        """The OpenAPI document, which says what the service accepts."""
-        return self._http.get("/openapi.json")
-
-    def ready(self) -> Json:
-        return self._http.get("/readyz", tries=1)
-
-    def delete(self, kind: str, thing_id: str) -> None:
-        """Delete one of `datasets`, `models`, `cohorts` or `webhooks`."""
-        self._http.send("DELETE", f"/{kind}/{thing_id}")
-
-    def dependants(self, dataset_id: str) -> Json:
-        """What was made from a dataset, by id, and the jobs that work on it."""
-        return self._http.get(f"/datasets/{dataset_id}/dependants")
-
-    def erase(self, dataset_id: str) -> Json:
-        """Delete a dataset and everything made from it; the answer says what was removed and what remains."""
-        return dict(self._http.send("DELETE", f"/datasets/{dataset_id}", params={"cascade": "true"}).json())
-
-    def erasure(self, dataset_id: str) -> Json:
-        """The report of an erasure, as `erase` gave it, and whether all files are gone by now."""
-        return self._http.get(f"/datasets/{dataset_id}/erasure")
-
-    # --- following and downloading ---
-
-    def wait(self, job: Json | str, on_change: Callable[[Json], None] | None = None) -> Json:
+    def wait(self, job: Json | str, on_change: OnChange = None) -> Json:
         """The job when it has succeeded; JobFailedError if it did not. `on_change` gets it whenever it has changed."""
-        job_id = job if isinstance(job, str) else job["id"]
-        look, last = LOOK_SECONDS, None
+        watch = watching(on_change)
+        next(watch)
         while True:
-            current = self.job(job_id)
-            if on_change is not None and current != last:
-                on_change(current)
-            if current["state"] == "succeeded":
-                return current
-            if current["state"] in TERMINAL_STATES:
-                raise JobFailedError(current)
-            look = LOOK_SECONDS if current != last else min(1.3 * look, LONGEST_LOOK_SECONDS)
-            last = current
-            time.sleep(look)
+            try:
+                pause = watch.send(self.job(id_of(job)))
+            except StopIteration as end:
+                return dict(end.value)
+            time.sleep(pause)
 
     def events(self, job_id: str, after: int = 0) -> Iterator[Json]:
         """What happens to a job, as it happens: {id, event, data}. Connects again where it was when cut off."""
-        timeout = httpx.Timeout(10, read=60)
         while True:
-            ended = False
-            stream = self._http.stream(f"/jobs/{job_id}/events", {"after": after}, timeout=timeout)
+            ended, events = False, Events()
+            stream = self._http.stream(f"/jobs/{job_id}/events", {"after": after}, timeout=OF_EVENTS)
             with contextlib.suppress(httpx.TransportError), stream as answer:
                 if answer.status_code == 204:
                     return
-                for event in parsed_events(answer.iter_lines()):
-                    after = event["id"]
-                    yield event
-                    ended = event["data"].get("state") in TERMINAL_STATES
+                for line in answer.iter_lines():
+                    if (event := events.line(line)) is not None:
+                        after, ended = event["id"], is_end(event)
+                        yield event
             if ended:
                 return
             time.sleep(1)
@@ -240,29 +83,133 @@ class Client(WebhookCalls, OversightCalls):
 
         Waits for the evaluation that decides whether the cohort may leave; ApiError `withheld` if it may not.
         """
-        wanted = {"format": format} | ({"names": True} if names else {})
         while True:
             try:
-                return self._http.save(f"/cohorts/{job_id}/records", Path(path), wanted)
+                return self._http.save(f"/cohorts/{job_id}/records", Path(path), form_of(format, names))
             except ApiError as error:
-                if error.type != "not-evaluated":
-                    raise
+                raise_unless_awaited(error)
             time.sleep(LONGEST_LOOK_SECONDS)
 
-    def address(self, job_id: str, format: str = "parquet") -> str:
-        """Where a cohort's records can be read without downloading them first:
-        `pandas.read_parquet(client.address(cohort), storage_options=client.headers)`."""
-        return f"{self.url}/cohorts/{job_id}/records.{format}"
+    def pandas(self, job_id: str, *, names: bool = False) -> "pandas.DataFrame":
+        """A cohort's records as a frame with a row for each code."""
+        return as_pandas(self._http.content(f"/cohorts/{job_id}/records", **form_of("parquet", names)))
 
-    def download_part(self, job_id: str, number: int, path: str | Path) -> int:
-        """Save one finished part of a cohort as Parquet; returns the bytes."""
-        return self._http.save(f"/cohorts/{job_id}/parts/{number}", Path(path), {})
-
-    def download_bundle(self, model_id: str, path: str | Path) -> int:
-        """Save a model as a zip file; returns the bytes."""
-        return self._http.save(f"/models/{model_id}/bundle", Path(path), {})
+    def polars(self, job_id: str, *, names: bool = False) -> "polars.DataFrame":
+        """The same for polars."""
+        return as_polars(self._http.content(f"/cohorts/{job_id}/records", **form_of("parquet", names)))
 
 
-def _field(value: Any) -> str:
-    """A field of a form: a list travels as JSON."""
-    return json.dumps(value) if isinstance(value, list) else str(value)
+class AsyncClient:
+    """The same methods as Client has, to be awaited; lists are gone through by `async for`."""
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, timeout: float = 60) -> None:
+        self._http = AsyncTransport(address_of(url), key_of(api_key), timeout)
+        self._calls = Calls(cast(Transport, self._http))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._calls, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(name for name in dir(Calls) if not name.startswith("_"))})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def wait(self, job: Json | str, on_change: OnChange = None) -> Json:
+        """The job when it has succeeded; JobFailedError if it did not."""
+        watch = watching(on_change)
+        next(watch)
+        while True:
+            try:
+                pause = watch.send(await self.job(id_of(job)))
+            except StopIteration as end:
+                return dict(end.value)
+            await asyncio.sleep(pause)
+
+    async def events(self, job_id: str, after: int = 0) -> AsyncIterator[Json]:
+        """What happens to a job, as it happens."""
+        while True:
+            ended, events = False, Events()
+            stream = self._http.stream(f"/jobs/{job_id}/events", {"after": after}, timeout=OF_EVENTS)
+            with contextlib.suppress(httpx.TransportError):
+                async with stream as answer:
+                    if answer.status_code == 204:
+                        return
+                    async for line in answer.aiter_lines():
+                        if (event := events.line(line)) is not None:
+                            after, ended = event["id"], is_end(event)
+                            yield event
+            if ended:
+                return
+            await asyncio.sleep(1)
+
+    async def download(self, job_id: str, path: str | Path, format: str = "long.csv", *, names: bool = False) -> int:
+        """Save a cohort's records, when its evaluation has ended; returns the bytes."""
+        while True:
+            try:
+                return await self._http.save(f"/cohorts/{job_id}/records", Path(path), form_of(format, names))
+            except ApiError as error:
+                raise_unless_awaited(error)
+            await asyncio.sleep(LONGEST_LOOK_SECONDS)
+
+    async def pandas(self, job_id: str, *, names: bool = False) -> "pandas.DataFrame":
+        """A cohort's records as a frame with a row for each code."""
+        return as_pandas(await self._http.content(f"/cohorts/{job_id}/records", **form_of("parquet", names)))
+
+    async def polars(self, job_id: str, *, names: bool = False) -> "polars.DataFrame":
+        """The same for polars."""
+        return as_polars(await self._http.content(f"/cohorts/{job_id}/records", **form_of("parquet", names)))
+
+
+def watching(on_change: OnChange) -> Generator[float, Json, Json]:
+    """Is sent a job again and again, gives how long to pause before the next look, and ends with the job."""
+    look, last = LOOK_SECONDS, None
+    current = yield 0.0
+    while True:
+        if on_change is not None and current != last:
+            on_change(current)
+        if current["state"] == "succeeded":
+            return current
+        if current["state"] in TERMINAL_STATES:
+            raise JobFailedError(current)
+        look = LOOK_SECONDS if current != last else min(1.3 * look, LONGEST_LOOK_SECONDS)
+        last = current
+        current = yield look
+
+
+def id_of(job: Json | str) -> str:
+    return job if isinstance(job, str) else str(job["id"])
+
+
+def is_end(event: Json) -> bool:
+    return event["data"].get("state") in TERMINAL_STATES
+
+
+def form_of(format: str, names: bool) -> Json:
+    return {"format": format} | ({"names": True} if names else {})
+
+
+def raise_unless_awaited(error: ApiError) -> None:
+    """A cohort whose evaluation runs can be had later; what else is refused stays refused."""
+    if error.type != "not-evaluated":
+        raise error
+
+
+def as_pandas(parquet: bytes) -> "pandas.DataFrame":
+    import pandas
+
+    return pandas.read_parquet(BytesIO(parquet))
+
+
+def as_polars(parquet: bytes) -> "polars.DataFrame":
+    import polars
+
+    return polars.read_parquet(BytesIO(parquet))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from ehr_d3pm.errors import Json
-from ehr_d3pm.requests import AuditFilters, given
-from ehr_d3pm.transport import TRIES, Transport
+from ehr_d3pm.requests import AuditFilters
+from ehr_d3pm.transport import Transport
 
 
 class OversightCalls:
@@ -15,7 +15,7 @@ class OversightCalls:
 
     def exposure(self, model_id: str) -> list[Json]:
         """How much of a model each key has had: with the scope `data` every key's, else your own."""
-        return list(self._http.send("GET", f"/models/{model_id}/exposure", tries=TRIES).json())
+        return self._http.items(f"/models/{model_id}/exposure")
 
     def audit(self, limit: int | None = None, **wanted: Unpack[AuditFilters]) -> Iterator[Json]:
         """What was done and refused, newest first; needs the scope `admin`."""
@@ -34,4 +34,4 @@ class OversightCalls:
         return self._listed("/keys", None)
 
     def _listed(self, path: str, limit: int | None) -> list[Json]:
-        return list(self._http.send("GET", path, params=given({"limit": limit}), tries=TRIES).json())
+        return self._http.items(path, limit=limit)

@@ -65,6 +65,7 @@ class Filters(TypedDict, total=False):
     model_id: str | None
     dataset_id: str | None
     generator: str | None
+    tag: str | None
 
 
 class AuditFilters(TypedDict, total=False):

@@ -21,18 +21,18 @@ class WebhookCalls:
 
     def add_webhook(self, url: str, *, name: str | None = None, kinds: Sequence[str] | None = None) -> Json:
         """Have an address told how jobs end; the answer has the secret that signs what is sent, once."""
-        return self._http.post("/webhooks", given({"url": url, "name": name, "kinds": kinds}))
+        return self._http.ask("POST", "/webhooks", given({"url": url, "name": name, "kinds": kinds}))
 
     def rotate_webhook(self, webhook_id: str) -> Json:
         """A new secret; the one before signs too for a day."""
-        return self._http.post(f"/webhooks/{webhook_id}/rotate", None)
+        return self._http.ask("POST", f"/webhooks/{webhook_id}/rotate", None)
 
     def enable_webhook(self, webhook_id: str) -> Json:
-        return self._http.post(f"/webhooks/{webhook_id}/enable", None)
+        return self._http.ask("POST", f"/webhooks/{webhook_id}/enable", None)
 
     def test_webhook(self, webhook_id: str) -> Json:
         """Send it a message now."""
-        return self._http.post(f"/webhooks/{webhook_id}/test", None)
+        return self._http.ask("POST", f"/webhooks/{webhook_id}/test", None)
 
     def deliveries(self, webhook_id: str, state: str | None = None, limit: int | None = None) -> Iterator[Json]:
         """What was sent to a webhook, newest first."""
@@ -40,4 +40,4 @@ class WebhookCalls:
 
     def replay(self, webhook_id: str, delivery_id: str) -> Json:
         """Send a message again, under its id."""
-        return self._http.post(f"/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", None)
+        return self._http.ask("POST", f"/webhooks/{webhook_id}/deliveries/{delivery_id}/replay", None)

@@ -4,6 +4,7 @@ from ehr.errors import ConfigError
 from ehr.generators.d3pm import D3PM
 from ehr.generators.ehrdiff import EHRDIFF
 from ehr.generators.emr_wgan import EMR_WGAN
+from ehr.generators.halo import HALO
 from ehr.generators.independent import INDEPENDENT
 from ehr.generators.markov import MARKOV
 from ehr.generators.med_wgan import MED_WGAN
@@ -34,7 +35,7 @@ CHUNK = 1024
 
 GENERATORS: tuple[GeneratorSpec, ...] = (D3PM, INDEPENDENT, MED_WGAN, EMR_WGAN, TABDDPM, EHRDIFF, TABSYN)
 # Those that learn from patients over time (ehr/histories.py); their classes keep another contract.
-HISTORY_GENERATORS: tuple[GeneratorSpec, ...] = (VISITS, MARKOV)
+HISTORY_GENERATORS: tuple[GeneratorSpec, ...] = (VISITS, MARKOV, HALO)
 
 
 DEFAULT_GENERATOR = GENERATORS[0].name

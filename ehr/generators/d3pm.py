@@ -19,6 +19,11 @@ class LinformerConfig(Config):
     layers: int = Field(5, ge=1, le=MOST_LAYERS, description="transformer blocks L")
     heads: int = Field(8, ge=1, le=256)
     projection: int = Field(128, ge=1, le=WIDEST, description="Linformer's k")
+    recompute: bool | None = Field(
+        None,
+        description="keep the input of each block only, and compute the rest again for gradients: a third more time, a "
+        "fraction of the memory; None: where a few records would not fit otherwise",
+    )
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -36,7 +41,10 @@ class SparseConfig(Config):
     common_codes: int = Field(
         256, ge=1, le=100_000, description="how many of the most common codes report their known absence"
     )
-    pairwise: bool = Field(True, description="the N x N skip from present codes to logits")
+    pairwise: bool = Field(True, description="the skip from present codes to logits, a weight for each pair")
+    pairwise_codes: int = Field(
+        4096, ge=1, le=100_000, description="how many of the most common codes have such weights; see decisions/0102"
+    )
     size_first: bool = Field(True, description="treat the number of codes as a variable that is revealed first")
     dropout: float = Field(0.15, ge=0, lt=1)
     input_dropout: float = Field(0.1, ge=0, lt=1)
@@ -51,6 +59,13 @@ class TrainingConfig(Config):
         ge=1,
         le=LARGEST_BATCH,
         description="records in a step; None is 512, or fewer where an epoch would have less than 50 steps",
+    )
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        le=LARGEST_BATCH,
+        description="records whose gradients are taken at a time and added up to those of the batch; None: what fits "
+        "into 2 GiB (6 GiB on a GPU) with `linformer`, the whole batch otherwise",
     )
     learning_rate: float = Field(2e-3, gt=0, le=1)
     schedule: Literal["cosine", "exponential"] = "cosine"
@@ -112,7 +127,17 @@ class D3PMConfig(Config):
     def with_checkpoints(self, every: int) -> Self:
         if self.training.checkpoint_every is not None:
             return self
+        if isinstance(self.denoiser, LinformerConfig):  # whose steps take as long as hundreds of ours
+            every = 1
         return self.model_copy(update={"training": self.training.model_copy(update={"checkpoint_every": every})})
+
+
+def as_stored(settings: Mapping[str, Any], n_codes: int) -> dict[str, Any]:
+    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight."""
+    denoiser = settings["denoiser"]
+    if denoiser.get("kind") == "sparse":
+        denoiser = {"pairwise_codes": n_codes, **denoiser}
+    return {**settings, "denoiser": denoiser}
 
 
 _PAPER_OPTIMISER: dict[str, Any] = {
@@ -168,4 +193,7 @@ D3PM = GeneratorSpec(
     rule=lambda shape: settings_for(PRESETS["best"], shape),
     most_calls=lambda settings: settings.get("timesteps"),
     samplings=samplings,
+    streams=True,
+    # a step of the sparse network is over before several GPUs have told each other of it
+    processes=lambda settings, gpus: gpus if isinstance(settings.denoiser, LinformerConfig) else 1,
 )

@@ -38,6 +38,9 @@ class GeneratorSpec:
     rule: Callable[[Shape], Config] | None = None
     # settings of a model -> the most network calls it can make for a record; None if there is no limit
     most_calls: Callable[[Mapping[str, Any]], int | None] = lambda settings: None
+    # (its settings, GPUs there are) -> how many processes should share a training; None: one must do it alone
+    processes: Callable[[Any, int], int] | None = None
+    streams: bool = False  # whether it can learn from records that are not all in memory (ehr.streams)
     most_codes: int | None = None  # the largest vocabulary it can learn; None: any
     # (settings of a model, how conditions are met or None) -> how its records can be drawn; the first is `auto`
     samplings: Callable[[Mapping[str, Any], str | None], tuple[str, ...]] = lambda settings, method: (INDEPENDENTLY,)

@@ -20,6 +20,9 @@ class VisitsConfig(Config):
     most_visits: int = Field(
         256, ge=1, le=10_000, description="visits of a patient that are learned from; later ones are left out"
     )
+    calibration_rounds: int = Field(
+        3, ge=0, le=100, description="in which patients are drawn after training to correct how often things happen"
+    )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(
             epochs=16, learning_rate=3e-3, weight_decay=0.1, pairwise_decay=1.0, evaluate_every=2, patience=4

@@ -31,7 +31,7 @@ class S3Store(BlobStore):
         address = urlsplit(url)
         self.prefix = f"{address.path.strip('/')}/".lstrip("/")
         self.scratch = scratch
-        self.requests = Requests(_client(), address.netloc, patience or Patience())
+        self.requests = Requests(client(), address.netloc, patience or Patience())
 
     @contextmanager
     def create(self, key: str) -> Iterator[BinaryIO]:
@@ -144,7 +144,7 @@ class S3Store(BlobStore):
                 raise error.as_store_error(_name(key)) from error
 
 
-def _client() -> Any:
+def client() -> Any:
     from botocore.config import Config
     from botocore.session import Session
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from ehr.errors import NotFoundError, RequestError
@@ -33,6 +33,7 @@ class Selection:
 
     id_begins: str | None = None
     named: str | None = None  # what the name contains, in capitals or not
+    tag: str | None = None  # of models
     column: Literal["created_at", "name"] = "created_at"
     descending: bool = True
 
@@ -85,6 +86,8 @@ class OwnedRepository(Repository, Generic[Row]):
             query = query.where(row_id.startswith(wanted.id_begins, autoescape=True))
         if wanted.named is not None:
             query = query.where(self.table.name.icontains(wanted.named, autoescape=True))
+        if wanted.tag is not None:
+            query = query.where(_has_tag(self.session, self.table.details, wanted.tag))
         first = getattr(self.table, wanted.column)
         if cursor is not None:
             place, after = tuple_(first, row_id), _decode(cursor, str if wanted.column == "name" else float)
@@ -95,6 +98,15 @@ class OwnedRepository(Repository, Generic[Row]):
             return Page(rows, None)
         last = rows[limit - 1]
         return Page(rows[:limit], _encode(getattr(last, wanted.column), getattr(last, self.id_column)))
+
+
+def _has_tag(session: Session, details: Any, tag: str) -> Any:
+    """Whether the list `tags` of a JSON column has one."""
+    if session.get_bind().dialect.name == "postgresql":
+        each = func.json_array_elements_text(details["tags"]).table_valued("value").render_derived()
+    else:
+        each = func.json_each(details, "$.tags").table_valued("value")
+    return select(1).select_from(each).where(each.c.value == tag).exists()
 
 
 def _encode(first: float | str, row_id: str) -> str:

@@ -38,7 +38,7 @@ class DiscardRepository(Repository):
         had = layout.retry_folders_of_job(job.kind, job.id, job.payload)
         for prefix in had:
             noted = self.session.scalar(select(Discard.id).where(Discard.prefix == prefix).limit(1))
-            if noted is None and layout.needs_what_it_had(job.kind):
+            if noted is None and layout.needs_what_it_had(job.kind, job.payload):
                 raise ConflictError("what was uploaded is not kept any more: upload it again")
         for prefix in (*layout.folders_of_job(job.kind, job.payload), *had):
             self.forget(prefix)

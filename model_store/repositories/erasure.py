@@ -53,7 +53,7 @@ class ErasureRepository(Repository):
         measured = self._jobs(owner, dataset_id, models, cohorts, ("evaluate",))
         about = or_(ReportRow.cohort_job_id.in_(cohorts), ReportRow.job_id.in_(job.id for job in measured))
         reports = self._ids(select(ReportRow.job_id).where(ReportRow.owner == owner, about))
-        at_work = self._jobs(owner, dataset_id, models, cohorts, ("train", "generate", "evaluate"))
+        at_work = self._jobs(owner, dataset_id, models, cohorts, ("train", "generate", "evaluate", "export"))
         return Dependants(models, cohorts, reports, sorted(job.id for job in at_work if job.state in UNFINISHED))
 
     def erase(self, owner: str, dataset_id: str, key_prefix: str | None) -> dict[str, Any]:
@@ -136,7 +136,10 @@ class ErasureRepository(Repository):
             },
             {"what": "the audit trail", "why": "it says who did what, this erasure included"},
             {"what": "rows of jobs, without results", "why": "until RETAIN_JOBS_DAYS have passed"},
-            {"what": "what was downloaded, and backups", "why": "they are not the service's to remove"},
+            {
+                "what": "what was downloaded or written elsewhere, and backups",
+                "why": "they are not the service's to remove",
+            },
         ]
 
     def _ids(self, query: Any) -> list[str]:

@@ -39,6 +39,13 @@ class OwnerRepository(Repository):
             if used[name] + more > most:
                 raise QuotaError(name, most, used[name], more)
 
+    def check_room(self, owner: str, general: Limits, size: int) -> None:
+        """QuotaError if the owner may not store so many bytes more."""
+        row, used = self.locked(owner), self._stored_bytes(owner)
+        most = general.stored_bytes if row.stored_bytes is None else row.stored_bytes
+        if used + size > most:
+            raise QuotaError("stored_bytes", most, used, size)
+
     def usage(self, owner: str) -> dict[str, int]:
         """What the owner has at the moment, of everything that is limited."""
         unfinished = self._unfinished(owner)

@@ -12,7 +12,7 @@ import pytest
 from model_store import migrate
 from runtime.settings import Settings
 from tests.api.front import Caller, Front
-from tests.service.fixtures import DATABASES, NewUrl
+from tests.service.fixtures import DATABASES, FLEET, NewUrl, fleet_variables
 
 # small enough to be passed in a test
 LIMITS: dict[str, Any] = {
@@ -26,6 +26,8 @@ LIMITS: dict[str, Any] = {
 
 def settings_for(folder: Path, url: str, **changes: Any) -> Settings:
     migrate.upgrade(url)
+    if FLEET:
+        changes = {"store_url": fleet_variables()["STORE_URL"]} | changes
     # a socket at which nobody listens: jobs stay queued
     return Settings(
         data_dir=folder, database_url=url, redis_url=f"redis+socket://{folder}/nobody.sock", **LIMITS | changes

@@ -14,6 +14,7 @@ import uvicorn
 from app.main import create_app
 from app.services import Services
 from ehr.audits import ModelAudit, ReferenceFacts
+from ehr.histories import Histories
 from ehr.records import Records
 from ehr.reports import Verdict
 from ehr.vocabulary import Vocabulary
@@ -75,6 +76,11 @@ class Front:
     def get(self, path: str, **options: Any) -> httpx.Response:
         """As someone without a key."""
         return httpx.get(f"{self.url}{path}", timeout=PATIENCE_SECONDS, **options)
+
+    def damage(self, key: str, data: bytes) -> None:
+        """Other bytes in a blob's place, which no part of the service would put there."""
+        self.services.store.delete(key)
+        self.services.store.write(key, data)
 
     def key(self, owner: str, *scopes: str) -> str:
         with self.services.database.session_scope() as session:
@@ -154,13 +160,13 @@ class Caller:
         dataset_id: str | None = None,
         costs: dict[str, Any] | None = None,
         names: dict[str, str] | None = None,
-        drawn: list[list[int]] | None = None,
+        drawn: list[list[int]] | Histories | None = None,
         audit: ModelAudit | None = None,
         more: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> str:
-        """`drawn`: the records of its reference cohort, each a list of code positions, and `facts` about it; None: it
-        has none. `more`: what else its row knows."""
+        """`drawn`: the records of its reference cohort, each a list of code positions (or patients over time), and
+        `facts` about it; None: it has none. `more`: what else its row knows."""
         model_id = new_id(MODEL)
         folder = layout.model_folder(model_id, 1)
         details: dict[str, Any] = {"seed": 0}
@@ -168,8 +174,8 @@ class Caller:
             known = {"records": len(drawn), "training_records": len(drawn), "seed": 1, "verdict": GOOD} | facts
             details["reference"] = ReferenceFacts.model_validate(known).model_dump(mode="json")
         manifest = model_manifest({"settings": {"timesteps": 50}}, Vocabulary(codes, names or {}), **details)
-        records = None if drawn is None else csr(drawn, len(codes))
-        manifest_hash = save_bundle(self.front.services.store, folder, Bundle(b"weights", manifest), records)
+        kept = csr(drawn, len(codes)) if isinstance(drawn, list) else drawn
+        manifest_hash = save_bundle(self.front.services.store, folder, Bundle(b"weights", manifest), kept)
         if audit is not None:
             details["audit"] = audit.model_dump(mode="json")
         row = Model(

@@ -21,6 +21,7 @@ BODIES = {
     "probe": {"model_id": "{model_id}"},
     "models/{model_id}": {"name": "x"},
     "reports": {"cohort_id": "{job_id}"},
+    "cohorts/{job_id}/exports": {"sink": {"kind": "parquet", "url": "s3://bucket/x/"}},
 }
 
 
@@ -100,6 +101,9 @@ SCOPED = [
     ("admin", "GET", "/keys"),
     ("read", "GET", "/withheld"),
     ("data", "GET", "/releases"),
+    ("read", "GET", "/places"),
+    ("data", "POST", "/datasets/by-reference"),
+    ("generate", "POST", "/cohorts/job_" + "0" * 32 + "/exports"),
     ("generate", "POST", "/probe"),
 ]
 

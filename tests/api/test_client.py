@@ -1,5 +1,7 @@
 """The client by itself: what it sends, what it covers, and that it needs nothing of the service."""
 
+import asyncio
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -12,10 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ehr_d3pm import ApiError, Client
+from ehr_d3pm import ApiError, AsyncClient, Client, JobFailedError, UnreachableError
 from ehr_d3pm.cli import cli, service_commands
 from ehr_d3pm.cli.conditions import parsed_groups
 from ehr_d3pm.cli.output import print_table
+from ehr_d3pm.cli.places import source_of
 from ehr_d3pm.requests import CohortOptions, TrainOptions, UploadOptions, cohort_body
 from tests.api.front import CODES, Caller, Front
 
@@ -24,6 +27,9 @@ HEAVY = {"app", "worker", "model_store", "ehr", "runtime", "torch", "sqlalchemy"
 # operation -> the command that does it
 COMMAND_OF = {
     "POST /datasets": "upload",
+    "POST /datasets/by-reference": "upload",
+    "POST /cohorts/{job_id}/exports": "export",
+    "GET /places": "places",
     "GET /datasets": "datasets list",
     "GET /datasets/{dataset_id}": "datasets show",
     "DELETE /datasets/{dataset_id}": "datasets delete",
@@ -208,3 +214,107 @@ def test_simulate_writes_a_table_that_can_be_uploaded(tmp_path: Path) -> None:
     rows = (tmp_path / "a.csv").read_text().splitlines()
     assert rows[0] == "record_id,vocabulary,code,name" and rows[1].startswith("r0,")
     assert (tmp_path / "b.csv").read_text().splitlines() == rows
+
+
+# --- awaited ---
+
+
+def test_the_awaited_client_has_every_method() -> None:
+    methods = {name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")}
+    assert methods <= set(dir(AsyncClient("http://127.0.0.1:1")))
+
+
+def test_both_clients_ask_the_same_and_get_the_same(sqlite_caller: Caller, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("record_id,code\n1,A\n")
+    model = sqlite_caller.model(dataset_id=sqlite_caller.dataset(), drawn=[[0], [1], [0, 1]] * 100)
+    cohort = sqlite_caller.cohort([[[0, 1], [2]]], evaluate=False)
+    sqlite_caller.http.post(f"/cohorts/{cohort}/release", json={"reason": "for a test"})
+
+    def with_one() -> list[Any]:
+        with sqlite_caller.client() as client:
+            job = client.upload(table, name="x", key="same")
+            client.download(cohort, tmp_path / "one.csv")
+            frame = client.pandas(cohort)
+            return [
+                job["id"],
+                client.model(model),
+                [each["id"] for each in client.models(limit=5)],
+                client.estimate(model, 10, all_of=CODES[1])["support"],
+                client.withheld(),
+                client.places(),
+                (tmp_path / "one.csv").read_bytes(),
+                frame.to_dict("list"),
+                client.polars(cohort, names=True).columns,
+            ]
+
+    async def with_other() -> list[Any]:
+        async with AsyncClient(sqlite_caller.front.url, sqlite_caller.key) as client:
+            job = await client.upload(table, name="x", key="same")
+            await client.download(cohort, tmp_path / "two.csv")
+            frame = await client.pandas(cohort)
+            return [
+                job["id"],
+                await client.model(model),
+                [each["id"] async for each in client.models(limit=5)],
+                (await client.estimate(model, 10, all_of=CODES[1]))["support"],
+                await client.withheld(),
+                await client.places(),
+                (tmp_path / "two.csv").read_bytes(),
+                frame.to_dict("list"),
+                (await client.polars(cohort, names=True)).columns,
+            ]
+
+    one, other = with_one(), asyncio.run(with_other())
+    assert one == other
+    assert one[-2]["code"] == ["ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84"]
+
+
+def test_many_jobs_are_awaited_at_once(sqlite_caller: Caller) -> None:
+    jobs = [sqlite_caller.job() for _ in range(50)]
+
+    async def cancelled_while_awaited() -> list[Any]:
+        async with AsyncClient(sqlite_caller.front.url, sqlite_caller.key) as client:
+            waits = [asyncio.create_task(client.wait(job)) for job in jobs]
+            for job in jobs:
+                await client.cancel(job)
+            events = [event async for event in client.events(jobs[0])]
+            assert events[-1]["data"]["state"] == "cancelled"
+            return await asyncio.gather(*waits, return_exceptions=True)
+
+    ended = asyncio.run(cancelled_while_awaited())
+    assert all(isinstance(error, JobFailedError) and error.job["state"] == "cancelled" for error in ended)
+
+
+def test_a_service_that_is_away_is_told_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ehr_d3pm.transport.pause_before", lambda tries, left: 0)
+
+    async def ask() -> None:
+        async with AsyncClient("http://127.0.0.1:1") as client:
+            await client.job("job_1")
+
+    with pytest.raises(UnreachableError, match="does not answer at http://127"):
+        asyncio.run(ask())
+    with Client("http://127.0.0.1:1") as client, pytest.raises(UnreachableError):
+        client.job("job_1")
+
+
+def test_where_records_come_from_is_told_by_how_they_are_named() -> None:
+    assert source_of(["a.csv"], None, None, None) is None
+    assert source_of(["s3://x/y/"], None, None, None) == {"kind": "objects", "urls": ["s3://x/y/"]}
+    omop = {"kind": "omop", "connection": "warehouse", "cdm_schema": "cdm"}
+    assert source_of([], "warehouse.cdm", None, None) == omop
+    cohort = {**omop, "cohort_id": 42, "cohort_schema": "results"}
+    assert source_of([], "warehouse.cdm", "results.42", None) == cohort
+    assert source_of([], None, None, "hospital/all") == {"kind": "fhir", "server": "hospital", "group": "all"}
+    wrong: list[tuple[list[str], str | None, str | None, str | None]] = [
+        ([], None, None, None),
+        (["a.csv", "s3://x/y/"], None, None, None),
+        (["a.csv"], "warehouse.cdm", None, None),
+        (["a.csv"], None, "42", None),
+        ([], "warehouse", None, None),
+        ([], "warehouse.cdm", "all", None),
+    ]
+    for files, schema, number, server in wrong:
+        with pytest.raises(typer.BadParameter):
+            source_of(files, schema, number, server)

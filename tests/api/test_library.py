@@ -64,8 +64,7 @@ def test_bundle(caller: Caller) -> None:
 
 def test_a_damaged_bundle_is_refused(front: Front, caller: Caller) -> None:
     model = caller.model()
-    path = front.settings.resolved_data_dir / "store" / "models" / model / "a1" / "weights.safetensors"
-    path.write_bytes(b"wEights")
+    front.damage(f"models/{model}/a1/weights.safetensors", b"wEights")
     assert_problem(caller.http.get(f"/models/{model}/bundle"), 500, "corrupt")
 
 
@@ -130,8 +129,8 @@ def test_defused() -> None:
 
 def test_a_damaged_part_is_not_sent(front: Front, caller: Caller) -> None:
     cohort = caller.cohort(PARTS)
-    path = front.settings.resolved_data_dir / "store" / "cohorts" / cohort / "parts" / "p0.parquet"
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    part = f"cohorts/{cohort}/parts/p0.parquet"
+    front.damage(part, front.services.store.read(part)[:-1] + b"x")
     for known in WRITERS:
         answer = caller.http.get(f"/cohorts/{cohort}/records", params={"format": known.name})
         assert_problem(answer, 500, "corrupt")
@@ -140,8 +139,7 @@ def test_a_damaged_part_is_not_sent(front: Front, caller: Caller) -> None:
 def test_a_part_damaged_later_breaks_the_answer_off(front: Front, caller: Caller) -> None:
     """A status can no longer tell; a connection that ends early can."""
     cohort = caller.cohort([[[0]] * BLOCK_RECORDS] * 6)
-    path = front.settings.resolved_data_dir / "store" / "cohorts" / cohort / "parts" / "p5.parquet"
-    path.write_bytes(b"nonsense")
+    front.damage(f"cohorts/{cohort}/parts/p5.parquet", b"nonsense")
     import httpx
 
     with pytest.raises(httpx.RemoteProtocolError):
@@ -175,6 +173,11 @@ def test_lists_filter_and_sort(caller: Caller) -> None:
     assert set(listed(caller, "models", name="B")) == {models[0], models[4]}  # in capitals or not
     assert listed(caller, "models", name="%") == [models[1]] and listed(caller, "models", name="_") == [models[3]]
     assert listed(caller, "models", id=models[2][:14]) == [models[2]]
+    for model, tags in zip(models, (["pilot", 'ä"b'], ["pilots"], ["pilot"]), strict=False):
+        caller.http.patch(f"/models/{model}", json={"tags": tags}).raise_for_status()
+    assert set(listed(caller, "models", tag="pilot")) == {models[0], models[2]}
+    assert listed(caller, "models", tag='ä"b', generator="d3pm") == [models[0]]
+    assert listed(caller, "models", tag="pil") == []
     job = caller.job("train", name="x")
     assert listed(caller, "jobs", id=job[:12], state="queued", kind="train") == [job]
     cohort = caller.cohort([[[0]]], model_id=models[0])

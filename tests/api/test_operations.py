@@ -4,19 +4,25 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import sqlite3
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
+from sqlalchemy.engine import make_url
 
 from model_store.blobs import open_store
 from model_store.database import Database
 from model_store.repositories import LeaseRepository
 from model_store.scrub import scrub
 from runtime.logs import JsonFormatter, job_id
-from tests.api.front import Caller
-from tests.service.servers import wait_until
+from tests.api.conftest import settings_for
+from tests.api.front import Caller, Front
+from tests.service.fixtures import ON_ONE_MACHINE, NewUrl
+from tests.service.servers import PATIENCE_SECONDS, Postgres, wait_until
 from worker import health
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +73,7 @@ def test_lines_of_a_job_have_its_id_and_no_arguments() -> None:
     assert told["job_id"] == "job_1" and "E84" not in json.dumps(told)
 
 
+@ON_ONE_MACHINE
 def test_a_backup_of_database_then_store_is_whole(sqlite_caller: Caller, tmp_path: Path) -> None:
     """While work goes on: what came after the copy of the database is a leftover, and nothing is missing."""
     sqlite_caller.dataset()
@@ -88,3 +95,37 @@ def test_a_backup_of_database_then_store_is_whole(sqlite_caller: Caller, tmp_pat
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert [(fault.key, fault.fault) for fault in scrub(restored, store, verify=True).lost] == [(victim, "changed")]
     restored.close()
+
+
+@ON_ONE_MACHINE
+def test_a_backup_with_pg_dump_is_a_service_again(
+    front_of: Callable[[str], Front], postgres: Postgres, new_url: NewUrl, tmp_path: Path
+) -> None:
+    """As docs/operations.md has it: the database, then the store; back in the other order, every hash, and answers."""
+    caller = front_of("postgres").as_owner(f"backup-{secrets.token_hex(4)}")
+    caller.dataset()
+    cohort = caller.cohort([[[0], [1]], [[2]]])
+    whole = caller.http.get(f"/cohorts/{cohort}/records").content
+    dump = tmp_path / "ehr.dump"
+    _run(postgres, "pg_dump", "--format=custom", f"--file={dump}", libpq(caller.front.settings.database_url))
+    caller.cohort([[[0]]])  # made meanwhile
+    shutil.copytree(caller.front.settings.data_dir / "store", tmp_path / "store")
+
+    url = new_url("postgres")
+    _run(postgres, "pg_restore", "--clean", "--if-exists", "--no-owner", f"--dbname={libpq(url)}", str(dump))
+    restored = settings_for(tmp_path, url)
+    with Front(restored) as front:
+        found = scrub(front.services.database, front.services.store, verify=True)
+        assert found.lost == [] and found.blobs > 4
+        headers = {"Authorization": f"Bearer {caller.key}"}
+        assert front.get(f"/cohorts/{cohort}/records", headers=headers).content == whole
+        assert front.get("/readyz").json()["checks"]["schema"] == "ok"
+
+
+def _run(postgres: Postgres, program: str, *arguments: str) -> None:
+    done = subprocess.run([postgres.bin / program, *arguments], capture_output=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def libpq(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)

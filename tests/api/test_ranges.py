@@ -3,7 +3,6 @@
 import hashlib
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -101,9 +100,7 @@ def test_a_form_is_made_once_verified_and_cleaned_up(sqlite_caller: Caller, coho
     with services.database.read_scope() as session:
         due = session.query(Discard).filter(Discard.prefix.startswith(f"cohorts/{cohort}/forms")).one()
         assert due.due_at > KEPT_SECONDS / 2
-    path = Path(services.settings.resolved_data_dir / "store" / blobs[0])
-    path.chmod(0o600)
-    path.write_bytes(whole[:-1] + b"X")
+    sqlite_caller.front.damage(blobs[0], whole[:-1] + b"X")
     services.forms._verified.cache_clear()  # as another process would
     assert_problem(sqlite_caller.http.get(address), 500, "corrupt")
 

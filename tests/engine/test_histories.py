@@ -28,11 +28,13 @@ from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.generators.protocol import EffectiveSize, State
 from worker.engine.generators.visits import VisitsGenerator
-from worker.engine.histories.batch import keeping
+from worker.engine.histories.batch import Learnable, keeping
+from worker.engine.histories.calibration import LAST, NEW, Course
 from worker.engine.histories.earlier import Earlier, Journal, numbers_before, visits_before
-from worker.engine.histories.gaps import FEWEST_GAPS, FIRST, GapBuckets
+from worker.engine.histories.gaps import FEWEST_GAPS, FIRST, GapBuckets, Room
 from worker.engine.histories.particles import effective_patients
 from worker.engine.histories.protocol import HistoryFit, HistoryRequest
+from worker.engine.histories.tilt import tilt
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.training import Hooks
 
@@ -130,6 +132,20 @@ def test_gaps_come_back_from_their_buckets() -> None:
     assert len(nobody) == 1
 
 
+def test_days_between_two_habits_are_not_drawn() -> None:
+    rng = np.random.default_rng(0)
+    gaps = np.concatenate([rng.integers(20, 30, 3000), rng.integers(90, 100, 3000), [50, 60, 61]]).astype(np.int32)
+    buckets = GapBuckets.of(gaps)
+    drawn = buckets.days(buckets.bucket(gaps), rng)
+    assert ((drawn >= 30) & (drawn < 90)).mean() < 0.005  # though some bucket reaches from one to the other
+    room = Room.between(buckets, np.array([25, 40, 200]), np.array([27, 45, 300]))
+    within = room.share / room.share.sum(axis=1, keepdims=True)
+    for patient, (low, high) in enumerate(((25, 27), (40, 45), (200, 300))):
+        chosen = rng.choice(within.shape[1], 50, p=within[patient])
+        days = [int(room.days(np.array([0, 0, 0]) + bucket, rng)[patient]) for bucket in chosen]
+        assert low <= min(days) and max(days) <= high
+
+
 def test_a_visit_is_a_record_with_one_gap_and_one_ending() -> None:
     histories = toy(100)
     tokens = VisitTokens.of(histories, static_groups=STATIC_GROUPS)
@@ -140,6 +156,16 @@ def test_a_visit_is_a_record_with_one_gap_and_one_ending() -> None:
     assert np.array_equal(static.indices, histories.static.take(histories.patients()).indices)
     ends = records.having(tokens.last)
     assert np.array_equal(ends, histories.offsets[1:] - 1)
+
+
+def test_a_tilt_makes_chances_add_up_to_the_number_of_codes() -> None:
+    rng = torch.Generator().manual_seed(0)
+    log_odds = 2 * torch.randn(40, 30, generator=rng) - 1
+    open_ = torch.rand(40, 30, generator=rng) < 0.7
+    left = torch.randint(1, 10, (40,), generator=rng)
+    shift = tilt(log_odds, open_, left)
+    assert torch.allclose((torch.sigmoid(log_odds + shift.unsqueeze(1)) * open_).sum(1), left.float(), rtol=0.02)
+    assert tilt(log_odds, open_, torch.zeros(40)).max() < 0  # none to come
 
 
 # --- learning, drawing, keeping ---
@@ -206,6 +232,29 @@ def test_before_training_patients_end_as_often_as_counted() -> None:
     assert untrained.next_visits(some)[later][had, A].mean() > 0.95  # and what lasts, lasts
 
 
+def test_what_happens_too_often_is_calibrated() -> None:
+    off = VisitsGenerator.from_state(model().state())
+    with torch.no_grad():
+        off.denoiser.out.bias[C] += 1.5
+        off.denoiser.by_number.weight[:, off.tokens.last] += 1.0
+    real, free = toy(2000), np.zeros(1500, dtype=bool)
+
+    def distance(generator: VisitsGenerator) -> list[float]:
+        courses = [
+            Course.of(each, off.tokens, len(off.sizes) - 1, cut)
+            for each, cut in ((generator.sample(HistoryRequest(1500, seed=12)), free), (real, np.zeros(2000, bool)))
+        ]
+        shares = [[(rates.had / np.maximum(rates.tried, 1)) for rates in (c.codes, c.ends)] for c in courses]
+        return [float(abs(shares[0][0][at] - shares[1][0][at])) for at in ((NEW, C), (LAST, C))] + [
+            float(np.abs(shares[0][1][:3] - shares[1][1][:3]).max())
+        ]
+
+    before = distance(off)
+    off.calibrate(Learnable.of(real, 256))
+    after = distance(off)
+    assert min(before) > 0.05 and all(a < b / 2 for a, b in zip(after, before, strict=True))
+
+
 def test_long_histories_are_cut_and_do_not_end_there() -> None:
     fit = HistoryFit(toy(300), None, SMALL | {"most_visits": 2, "training": {"epochs": 1}}, static_groups=STATIC_GROUPS)
     short = VisitsGenerator.fit(fit)
@@ -235,9 +284,9 @@ def test_the_chain_knows_the_last_visit() -> None:
 
 
 def test_generators_of_histories_are_named() -> None:
-    assert [spec.name for spec in HISTORY_GENERATORS] == ["visits", "markov"]
-    with pytest.raises(ConfigError, match="known: visits, markov"):
-        history_generator_spec("halo")
+    assert [spec.name for spec in HISTORY_GENERATORS] == ["visits", "markov", "halo"]
+    with pytest.raises(ConfigError, match="known: visits, markov, halo"):
+        history_generator_spec("cehr-gpt")
 
 
 # --- conditions ---

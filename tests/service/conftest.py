@@ -3,11 +3,13 @@
 import secrets
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from model_store.blobs import S3Store
+from tests.service.doors import Door, Said, opened_door
 from tests.service.fixtures import NewUrl, new_stand
 from tests.service.s3_server import BUCKET, CREDENTIALS, Proxy, S3Server
 from tests.service.stand import Stand
@@ -64,3 +66,20 @@ def distributed_stand(new_url: NewUrl, s3_server: S3Server, monkeypatch: pytest.
     with new_stand(new_url("postgres"), environment) as stand:
         stand.worker()
         yield stand
+
+
+@pytest.fixture(scope="session")
+def shared_door(new_url: NewUrl, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with opened_door(tmp_path_factory.mktemp("door"), s3_server.url, new_url("postgres")) as door:
+        yield door
+
+
+@pytest.fixture
+def door(shared_door: Door, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    """An application that may reach outside, for an owner with nothing yet; tries follow each other at once."""
+    monkeypatch.setattr("worker.fetching.web.PAUSE_SECONDS", 0.01)
+    shared_door.web.asked.clear()
+    own = replace(shared_door, bucket=f"{shared_door.bucket}{secrets.token_hex(4)}/")
+    own.caller = shared_door.front.as_owner(f"owner-{secrets.token_hex(4)}")
+    yield own
+    shared_door.web.answer = lambda _: Said(404)

@@ -1,16 +1,30 @@
-"""A worker whose ingest jobs can be told to misbehave by the dataset's name; everything else is as in production."""
+"""A worker whose jobs can be told to misbehave by their name, and whose disk and clock by files in DATA_DIR/faults;
+everything else is as in production.
+
+`faults/full`: a pattern of blobs for which there is no room. `faults/clock`: by how many seconds the clock is wrong.
+"""
 
 import math
 import os
+import re
 import resource
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
 
+import model_store.blobs.file as files
+import worker.tasks
 import worker.tasks.ingest as ingestion
 from model_store.repositories import LeaseRepository
-from worker.execution import JobRun, Outcome
+from worker.execution import JobRun, Outcome, Task
 
-_real_ingest = ingestion.ingest
+FAULTS = Path(os.environ.get("DATA_DIR", ".")) / "faults"
+MIB = 1 << 20
+_real_ingest, _real_task_of = ingestion.ingest, worker.tasks.task_of
+_real_opened, _real_time = files._opened, time.time
 
 
 def misbehaving_ingest(run: JobRun) -> Outcome:
@@ -44,8 +58,51 @@ def misbehaving_ingest(run: JobRun) -> Outcome:
     return _real_ingest(run)
 
 
+def misbehaving_task_of(kind: str) -> Task:
+    return with_little_memory(_real_task_of(kind))
+
+
+def with_little_memory(task: Task) -> Task:
+    """`memory:64` has 64 MiB more than the process has when the job begins."""
+
+    def limited(run: JobRun) -> Outcome:
+        name, _, mebibytes = str(run.claim.payload.get("name", "")).partition(":")
+        if name != "memory":
+            return task(run)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + int(mebibytes) * MIB
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+        try:
+            return task(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    return limited
+
+
+def fault(name: str) -> str:
+    with suppress(OSError):
+        return (FAULTS / name).read_text()
+    return ""
+
+
+def full_disk(opened: Callable[[Path], BinaryIO]) -> Callable[[Path], BinaryIO]:
+    def perhaps_full(path: Path) -> BinaryIO:
+        full = fault("full")
+        return Path("/dev/full").open("wb") if full and re.search(full, path.as_posix()) else opened(path)
+
+    return perhaps_full
+
+
+def wrong_clock() -> float:
+    return _real_time() + float(fault("clock") or 0)
+
+
 if __name__ == "__main__":
     ingestion.ingest = misbehaving_ingest
+    worker.tasks.task_of = misbehaving_task_of
+    files._opened = full_disk(_real_opened)
+    time.time, time.time_ns = wrong_clock, lambda: int(1e9 * wrong_clock())
     from worker.__main__ import main
 
     main()

@@ -1,20 +1,43 @@
 """Servers and stands. What takes seconds to start is started once for all test files of a process: fixtures with a
-wider scope and parameters would be made anew whenever the parameter changes, so these are kept by kind of database."""
+wider scope and parameters would be made anew whenever the parameter changes, so these are kept by kind of database.
+
+With TEST_FLEET=1 (`make test-fleet`) there is but one kind: Postgres, Valkey over TCP and an S3 server.
+"""
 
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.service.s3_server import BUCKET, CREDENTIALS, S3Server
 from tests.service.servers import Postgres, Valkey, new_database
 from tests.service.stand import Stand
 
-DATABASES = ("sqlite", "postgres")
+FLEET = os.environ.get("TEST_FLEET") == "1"
+DATABASES = ("postgres",) if FLEET else ("sqlite", "postgres")
 NewUrl = Callable[[str], str]
+# for tests that look at the files of a store or at SQLite itself, and have a law that holds for one only
+ON_ONE_MACHINE = pytest.mark.skipif(FLEET, reason="of a store or a database that is a file")
+
+
+@cache
+def s3_of_the_fleet() -> S3Server:
+    """One for all tests of a process; it ends with it. What opens a store here finds it, too."""
+    server = S3Server()
+    os.environ.update({**CREDENTIALS, "AWS_ENDPOINT_URL": server.url})
+    return server
+
+
+def fleet_variables() -> dict[str, str]:
+    """Of a stand or an API that has nothing on this machine."""
+    server = s3_of_the_fleet()
+    store = f"s3://{BUCKET}/{secrets.token_hex(6)}"
+    return {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "STORE_URL": store}
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +52,7 @@ def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The URL of an empty database of a kind."""
 
     def made(kind: str) -> str:
-        if kind == "sqlite":
+        if kind == "sqlite" and not FLEET:
             return f"sqlite:///{tmp_path_factory.mktemp('db') / 'test.sqlite'}"
         name = f"test_{secrets.token_hex(6)}"
         if (url := os.environ.get("TEST_DATABASE_URL")) is not None:
@@ -83,6 +106,8 @@ def sqlite_stand(stand_of: Callable[[str], Stand]) -> Stand:
 @contextmanager
 def new_stand(url: str, elsewhere: dict[str, str] | None = None) -> Iterator[Stand]:
     """`elsewhere`: variables of a stand whose parts are on other hosts, the broker too."""
+    if FLEET and elsewhere is None:
+        elsewhere = fleet_variables()
     # a short path: unix sockets have little room for their name
     with tempfile.TemporaryDirectory(prefix="ehr", ignore_cleanup_errors=True) as folder:
         valkey = Valkey(Path(folder) / "v")

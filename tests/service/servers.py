@@ -119,10 +119,12 @@ class Postgres:
             timeout=PATIENCE_SECONDS,
         )
 
-    def start(self) -> None:
-        """Started directly and not by pg_ctl: a server must end with the tests, however they end."""
+    def start(self, read_only: bool = False) -> None:
+        """Started directly and not by pg_ctl: a server must end with the tests, however they end. `read_only`: as one
+        that is not yet the first after a failover."""
         parent = os.getpid()
         options = [f"unix_socket_directories={self.folder}", "listen_addresses=", "fsync=off", "max_connections=200"]
+        options.append(f"default_transaction_read_only={'on' if read_only else 'off'}")
         with (self.folder / "log").open("ab") as output:
             self.process = subprocess.Popen(
                 [str(self.bin / "postgres"), "-D", str(self.data), *(word for o in options for word in ("-c", o))],

@@ -37,6 +37,7 @@ SHORT = {
     "TURN_SECONDS": "0.5",
     "PART_RECORDS": "1024",
     "REFERENCE_RECORDS": "4096",
+    "MAX_INFLATED_BYTES": "64000000",
     "DEVICE": "cpu",
     "LOG_LEVEL": "INFO",
 }
@@ -163,6 +164,15 @@ class Stand:
         """What is noted for removal."""
         with self.database.read_scope() as session:
             return list(session.scalars(select(Discard.prefix)))
+
+    def misbehave(self, **faults: str) -> None:
+        """What its workers find from now on: see faulty_worker.py. Nothing: they are as they should be."""
+        folder = self.folder / "faults"
+        folder.mkdir(exist_ok=True)
+        for name in ("full", "clock"):
+            partial = folder / f".{name}"
+            partial.write_text(faults.get(name, ""))
+            partial.replace(folder / name)
 
     def logs(self) -> str:
         return "\n".join(worker.log.read_text()[-3000:] for worker in self.workers)

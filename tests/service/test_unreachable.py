@@ -23,13 +23,12 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class Swallower:
-    """Between a client and Postgres: passes everything on until it is told to swallow it."""
+    """A port between a client and Postgres: passes everything on until it is told to swallow it."""
 
-    def __init__(self, folder: Path, server: Path) -> None:
+    def __init__(self, server: Path) -> None:
         self.server, self.swallows = server, threading.Event()
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(folder / SOCKET))
-        self.listener.listen(50)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=50)
+        self.port = int(self.listener.getsockname()[1])
         self.passed: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -64,8 +63,8 @@ class Swallower:
 def test_a_worker_that_cannot_reach_the_database_stops_its_work(stand: Stand) -> None:
     """It does not listen either: its own clock ends it, and another worker has the job."""
     url = make_url(stand.url)
-    between = Swallower(stand.folder, Path(str(url.query["host"])))
-    behind = url.update_query_dict({"host": str(stand.folder)}).render_as_string(hide_password=False)
+    between = Swallower(Path(str(url.query["host"])))
+    behind = url.update_query_dict({"host": "127.0.0.1", "port": str(between.port)}).render_as_string(False)
     cut_off = stand.worker(DATABASE_URL=behind, CANCEL_GRACE_SECONDS="0.5", LEASE_SECONDS="8")
     job_id = stand.ingest(long_csv(), "deaf:60")
     stand.wait(job_id, state="running")

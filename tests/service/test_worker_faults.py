@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import httpx
 import numpy as np
 import pytest
 
@@ -11,8 +12,9 @@ from ehr.errors import ConflictError, NotFoundError
 from model_store.bundles import load_bundle
 from model_store.files import unpack_arrays
 from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
+from tests.api.front import Front
 from tests.service.fixtures import new_stand
-from tests.service.servers import Postgres, wait_until
+from tests.service.servers import PATIENCE_SECONDS, Postgres, wait_until
 from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.contract import ROUTES
 
@@ -115,14 +117,26 @@ def own_postgres() -> Iterator[Postgres]:
     server.remove()
 
 
-def test_postgres_restarts_in_mid_job(own_postgres: Postgres) -> None:
-    with new_stand(own_postgres.new_database("restarted")) as stand:
-        stand.worker()
-        job_id = stand.ingest(long_csv(), "slow:3")
+def test_a_failover_in_mid_job(own_postgres: Postgres) -> None:
+    """The database refuses connections, comes back and takes no writes, and then does: nobody starts anything again."""
+    with new_stand(own_postgres.new_database("failover")) as stand, Front(stand.settings) as front:
+        worker = stand.worker()
+        job_id = stand.ingest(long_csv(), "slow:2")
         stand.wait(job_id, state="running")
         own_postgres.stop()
-        time.sleep(0.5)
+        assert front.get("/jobs").status_code == front.get("/readyz").status_code == 503
+        own_postgres.start(read_only=True)
+        wait_until(lambda: front.get("/jobs").status_code == 200, "answers from what can be read")
+        upload = {"file": ("a.csv", long_csv(40))}
+        answer = httpx.post(f"{front.url}/datasets", files=upload, timeout=PATIENCE_SECONDS)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert answer.json()["type"].endswith(":database-unavailable")
+        heard = worker.log.read_text().count("the lease was not renewed")
+        wait_until(lambda: worker.log.read_text().count("the lease was not renewed") > heard, "a beat in vain")
+        own_postgres.stop()
         own_postgres.start()
         stand.succeed(job_id)
         assert stand.job(job_id).attempt == 1
-        stand.succeed(stand.ingest(long_csv()))
+        accepted = httpx.post(f"{front.url}/datasets", files=upload, timeout=PATIENCE_SECONDS)
+        assert accepted.status_code == 202
+        stand.succeed(accepted.json()["id"])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ehr.conditions import AskedTarget, Condition, Target
 from ehr.groups import Groups
 from ehr.records import Records
-from ehr.reports import AttainedTarget
+from ehr.reports import AttainedTarget, MetricReport
 from ehr.rules import Rules
 from ehr.shareable import CodeShare, SizeShare, SyntheticSide
 from ehr.vocabulary import Vocabulary
@@ -82,9 +82,18 @@ class Tally:
     def _measured(self, effective: float | None) -> Iterator[Result]:
         """The metrics that need no real record."""
         if self.condition is not None:
-            yield Result(ATTAINMENT, {"value": share_of(self.satisfied, self.records)})
-            yield Result(ESS, {"value": effective_share(effective, self.records)})
+            yield from _attained(self.satisfied, self.records, effective)
         if self.groups is not None:
             yield Result(GROUPS_BROKEN, {"value": share_of(self.broken, self.records)})
         if self.rules is not None:
             yield Result(RULES_BROKEN, {"value": share_of(self.against_rules, self.records)})
+
+
+def attained(met: int, records: int, effective: float | None) -> list[MetricReport]:
+    """How many records have what was asked for, and how many independent ones they are worth."""
+    return [of_metric(result) for result in _attained(met, records, effective)]
+
+
+def _attained(met: int, records: int, effective: float | None) -> Iterator[Result]:
+    yield Result(ATTAINMENT, {"value": share_of(met, records)})
+    yield Result(ESS, {"value": effective_share(effective, records)})

@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ehr.codes import meanings as code_systems
-from ehr.conditions import Condition
 from ehr.disclosure import are_shown, large_bins
 from ehr.records import Records
 from ehr.reports import CodeRow, CorrelationPoint, DrillDown, GroupRow, GuidedBar, Pictures, PrevalencePoint, SizeBin
 from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.cmd import co_occurrence, correlation
 from worker.engine.metrics.measurement import SMALLEST_SLICE
+from worker.evaluation.courses import courses_beside
 from worker.evaluation.subject import Subject
 
 MOST_OFF = 20
@@ -33,7 +33,7 @@ class RealCounts:
 
     @classmethod
     def of(cls, real: Records) -> "RealCounts":
-        return cls(np.bincount(real.indices, minlength=real.n_codes).astype(np.int64), len(real))
+        return cls(real.counts().astype(np.int64), len(real))
 
     @property
     def visible(self) -> NDArray[np.bool_]:
@@ -47,18 +47,38 @@ class RealCounts:
 
 def pictures_and_tables(subject: Subject, unconditional: Records | None) -> tuple[Pictures, DrillDown]:
     """Pictures and tables, against the slice where the cohort is conditioned and the slice is large enough."""
-    synth, real = subject.inside(subject.cohort), subject.inside(subject.test)
+    synth, real = subject.inside("cohort"), subject.inside("test")
     everyone = RealCounts.of(subject.test)
-    if subject.condition is None:
-        images = pictures(synth, real, everyone, subject.vocabulary)
+    if not subject.is_conditioned:
+        images = with_courses(pictures(synth, real, everyone, subject.vocabulary), subject)
         return images, drill_down(synth, everyone, subject.train, subject.vocabulary)
     inside, images, tables = None, Pictures(), DrillDown()
     if len(real) >= SMALLEST_SLICE:
         inside = RealCounts.of(real)
         images = pictures(synth, real, inside, subject.vocabulary)
-        tables = drill_down(synth, inside, subject.inside(subject.train), subject.vocabulary)
-    bars = guided_bars(subject.cohort, subject.condition, everyone, inside, unconditional, subject.vocabulary)
-    return images.model_copy(update={"guided": bars}), tables
+        tables = drill_down(synth, inside, subject.inside("train"), subject.vocabulary)
+    bars = guided_bars(subject.cohort, asked_codes(subject), everyone, inside, unconditional, subject.vocabulary)
+    return with_courses(images.model_copy(update={"guided": bars}), subject), tables
+
+
+def asked_codes(subject: Subject) -> list[int]:
+    """The codes that a condition wants."""
+    wanted: frozenset[int] = frozenset()
+    if subject.condition is not None:
+        wanted = subject.condition.all_of.union(*subject.condition.any_of)
+    if subject.over_time is not None and subject.over_time.condition is not None:
+        asked = subject.over_time.condition
+        wanted = wanted.union(*asked.ever, *(codes for pair in asked.before for codes in pair))
+    return sorted(wanted)
+
+
+def with_courses(images: Pictures, subject: Subject) -> Pictures:
+    """With pictures of patients over time, where there are any."""
+    found = subject.over_time
+    if found is None:
+        return images
+    courses = courses_beside(found.inside("cohort"), found.inside("test"), subject.vocabulary)
+    return images.model_copy(update={"courses": courses})
 
 
 def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Vocabulary) -> Pictures:
@@ -85,7 +105,7 @@ def pictures(synth: Records, real: Records, counts: RealCounts, vocabulary: Voca
 def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: Vocabulary) -> DrillDown:
     """Chapters, categories, the codes that are off the most and those that are missing."""
     visible, prevalence, of_synth = counts.visible, counts.prevalence, synth.prevalence()
-    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0
+    in_train = train.counts() > 0
     missing = np.flatnonzero(in_train & (of_synth == 0))
     categories = _groups(code_systems.category, counts, of_synth, vocabulary)
     if all(row.codes == 1 for row in categories):
@@ -116,7 +136,7 @@ def drill_down(synth: Records, counts: RealCounts, train: Records, vocabulary: V
 
 def guided_bars(
     synth: Records,
-    condition: Condition,
+    wanted: list[int],
     everyone: RealCounts,
     inside: RealCounts | None,
     unconditional: Records | None,
@@ -125,7 +145,7 @@ def guided_bars(
     """The asked codes, and the codes that set real patients with the condition apart the most."""
     guided = synth.prevalence()
     ordinary = None if unconditional is None else unconditional.prevalence()
-    asked = sorted(condition.all_of.union(*condition.any_of))[:COMPANIONS]
+    asked = wanted[:COMPANIONS]
 
     def bar(i: int, real: RealCounts, is_asked: bool) -> GuidedBar:
         return GuidedBar(
@@ -166,7 +186,7 @@ def _correlations(synth: Records, real: Records, counts: RealCounts, vocabulary:
     common = visible[np.argsort(-counts.prevalence[visible], kind="stable")][:CORRELATED_CODES]
     if len(common) < 2 or len(synth) == 0:
         return []
-    of_real, of_synth = (co_occurrence(each)[:, common][common].toarray() for each in (real, synth))
+    of_real, of_synth = (co_occurrence(each, common).toarray() for each in (real, synth))
     together = of_real.astype(np.int64)
     rho = [correlation(of_real.astype(np.float64), len(real)), correlation(of_synth, len(synth))]
     a, b = np.triu_indices(len(common), 1)

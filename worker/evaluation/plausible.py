@@ -25,11 +25,11 @@ LEAST_WEIGHT = 0.01  # of what a classifier tells by, that is worth a line
 
 def plausible_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
     """What the records break, and whether a classifier tells them from real records of the same kind."""
-    test, train, synth = (subject.inside(each) for each in (subject.test, subject.train, subject.cohort))
-    against = "real test records" if subject.condition is None else f"real test records that satisfy the condition{CUT}"
+    test, train, synth = (subject.inside(name) for name in ("test", "train", "cohort"))
+    against = f"real test records that satisfy the condition{CUT}" if subject.is_conditioned else "real test records"
     steps: list[tuple[str, partial[Metrics]]] = []
     if subject.groups is not None:
-        steps.append((GROUPS_BROKEN.name, partial(_groups, subject.groups, synth, test)))
+        steps.append((GROUPS_BROKEN.name, partial(_groups, subject.groups, *_grouped(subject, synth, test))))
     if subject.rules is not None:  # a cohort that was asked to break a rule is not held to it
         rules = subject.rules.without(subject.condition)
         steps.append((RULES_BROKEN.name, partial(_rules, rules, synth, test, subject.vocabulary.codes)))
@@ -37,6 +37,14 @@ def plausible_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
     steps.append((DISTINGUISHER.name, partial(_told_apart, synth, test, train, codes, stream)))
     plan: Plan[Metrics] = steps
     return FamilyPlan.measuring(against, plan)
+
+
+def _grouped(subject: Subject, synth: Records, test: Records) -> tuple[Records, Records]:
+    """The records of which groups are true: of patients over time, each visit with what its patient is."""
+    found = subject.over_time
+    if found is None:
+        return synth, test
+    return found.inside("cohort").visits_with_static(), found.inside("test").visits_with_static()
 
 
 def _groups(groups: Groups, synth: Records, test: Records) -> Metrics:

@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 
-from ehr.records import Records
 from ehr.reports import FamilyReport
 from worker.engine.metrics.privacy import plan_attacks
 from worker.evaluation.figures import of_attack
@@ -23,23 +22,19 @@ def privacy_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
         return FamilyPlan.absent(against, NOT_ITS_DATA)
     if not subject.attack:
         return FamilyPlan.absent(against, "the terms of this data forbid attacks", FORBIDDEN)
-    return _attacks(subject, (subject.train, subject.holdout, subject.test), rng, against, in_slice=False)
+    return _attacks(subject, rng, against, in_slice=False)
 
 
 def slice_privacy_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan | None:
     """The attacks on the patients who satisfy the condition: the ones a conditioned cohort is about."""
-    if subject.condition is None or not subject.attack or not subject.own_data:
+    if not subject.is_conditioned or not subject.attack or not subject.own_data:
         return None
     against = f"unseen real records that satisfy the condition in the cohort's place{CUT}"
-    train, holdout, test = (subject.inside(each) for each in (subject.train, subject.holdout, subject.test))
-    return _attacks(subject, (train, holdout, test), rng, against, in_slice=True)
+    return _attacks(subject, rng, against, in_slice=True)
 
 
-def _attacks(
-    subject: Subject, real: tuple[Records, Records, Records], rng: np.random.Generator, against: str, *, in_slice: bool
-) -> FamilyPlan:
-    """The attacks on `real`: train, holdout and test."""
-    train, holdout, test = real
+def _attacks(subject: Subject, rng: np.random.Generator, against: str, *, in_slice: bool) -> FamilyPlan:
+    train, holdout, test = (subject.attacked(name, in_slice=in_slice) for name in ("train", "holdout", "test"))
 
     def conclude(metrics: Metrics) -> FamilyReport:
         if in_slice and all(metric.verdict is None for metric in metrics.values()):
@@ -51,6 +46,6 @@ def _attacks(
         log.error("privacy evaluation crashed", extra={"type": type(error).__name__}, exc_info=error)
         return FamilyReport(against=against, absent=f"an unexpected {type(error).__name__}", verdict=CRASHED)
 
-    plan = plan_attacks(subject.cohort, train, holdout, test, rng)
+    plan = plan_attacks(subject.attacked("cohort"), train, holdout, test, rng)
     steps = reported(plan, of_attack, prefix="slice " if in_slice else "")
     return FamilyPlan(conclude, steps, crashed)

@@ -12,12 +12,14 @@ from ehr.reports import AugmentationReport, FamilyReport, Pictures, Report
 from worker.engine.generators import SampleRequest
 from worker.engine.metrics.measurement import Plan
 from worker.evaluation.conditional import conditional_plan
+from worker.evaluation.courses import codes_in
 from worker.evaluation.fidelity import fidelity_plan
 from worker.evaluation.pictures import pictures_and_tables
 from worker.evaluation.plan import FamilyPlan, Metrics
 from worker.evaluation.plausible import plausible_plan
 from worker.evaluation.privacy import privacy_plan, slice_privacy_plan
 from worker.evaluation.subject import Stopwatch, Subject, Watch
+from worker.evaluation.time import time_plan
 from worker.evaluation.utility import utility_plan
 from worker.evaluation.verdicts import overall_verdict
 
@@ -36,9 +38,8 @@ class ReportPlan:
 
     @classmethod
     def of(cls, subject: Subject, rng: np.random.Generator) -> "ReportPlan":
-        fidelity_rng, utility_rng, conditional_rng, privacy_rng, slice_rng, unconditional_rng, plausible_rng = (
-            rng.spawn(7)
-        )
+        fidelity_rng, utility_rng, conditional_rng, privacy_rng, slice_rng, unconditional_rng, *others = rng.spawn(8)
+        plausible_rng, time_rng = others
         augmentation: list[AugmentationReport] = []
         generator = None if subject.condition is None else subject.generator
 
@@ -58,6 +59,7 @@ class ReportPlan:
             "privacy": privacy_plan(subject, privacy_rng),
             "slice_privacy": slice_privacy_plan(subject, slice_rng),
             "plausible": plausible_plan(subject, plausible_rng),
+            "time": time_plan(subject, time_rng),
             "utility": utility_plan(subject, unconditional, utility_rng, augmentation),
         }
         families = {name: family for name, family in planned.items() if family is not None}
@@ -88,6 +90,7 @@ class ReportPlan:
             codes_left_out=subject.codes_left_out,
             sampling=subject.sampling,
             condition=subject.asked,
+            history=None if subject.over_time is None else subject.over_time.asked,
             targets=list(subject.targets),
             verdict=overall_verdict(families, subject.audit),
             **families,
@@ -107,7 +110,10 @@ def names_of(subject: Subject, pictures: Pictures, families: Iterable[FamilyRepo
     targets = chain(*(target.codes for target in subject.targets))
     metrics = (metric for family in families for metric in family.metrics.values())
     notable = chain(*(each.codes for metric in metrics for each in metric.notable))
-    shown = [*notable, *(point.code for point in pictures.prevalence)]
+    courses = [] if pictures.courses is None else codes_in(pictures.courses)
+    shown = [*notable, *(point.code for point in pictures.prevalence), *courses]
+    if subject.over_time is not None and subject.over_time.asked is not None:
+        asked = [*asked, *subject.over_time.asked.condition.patterns]
     codes = dict.fromkeys([*asked, *targets, *(label.name for label in subject.label_list), *shown])
     named = {code: subject.vocabulary.name_of(code) for code in codes}
     return {code: name for code, name in named.items() if name is not None}

@@ -7,25 +7,55 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ehr.audits import ModelAudit
 from ehr.conditions import Condition
 from ehr.groups import Groups
+from ehr.histories import Histories
+from ehr.history_conditions import HistoryCondition
 from ehr.records import Records
-from ehr.reports import Asked, AttainedTarget
+from ehr.reports import Asked, AskedOverTime, AttainedTarget
 from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import Generator
 from worker.engine.metrics.classifier import Label
+from worker.engine.metrics.time.yardsticks import all_visits
 from worker.evaluation.labels import labels_in
 
 CUT = "; the larger side is cut to the size of the smaller one"
 Watch = Callable[[str, int], None]  # (name of what is measured next, measurements done)
+Part = Literal["cohort", "train", "holdout", "test"]
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """The same patients with their visits in order, and what was asked of them."""
+
+    cohort: Histories
+    train: Histories
+    holdout: Histories
+    test: Histories
+    asked: AskedOverTime | None = None
+    condition: HistoryCondition | None = None
+
+    def part(self, name: Part) -> Histories:
+        found: Histories = getattr(self, name)
+        return found
+
+    def inside(self, name: Part) -> Histories:
+        """The patients who satisfy the condition; all if there is none."""
+        rows = self.rows_inside(name)
+        return self.part(name) if rows is None else self.part(name).take(rows)
+
+    def rows_inside(self, name: Part) -> NDArray[np.int64] | None:
+        return None if self.condition is None else np.flatnonzero(self.condition.satisfied_by(self.part(name)))
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A cohort and what it is compared with; all records are in the same vocabulary."""
+    """A cohort and what it is compared with; all records are in the same vocabulary. Of patients over time, a record is
+    what one ever has."""
 
     cohort: Records
     vocabulary: Vocabulary
@@ -46,16 +76,37 @@ class Subject:
     groups: Groups | None = None  # codes of which one holds
     rules: Rules | None = None  # pairs of codes that no record has
     audit: ModelAudit | None = None  # of the model; None for those of earlier versions
+    over_time: OverTime | None = None  # None where records are by themselves
 
     @cached_property
     def label_list(self) -> list[Label]:
         return labels_in(self.vocabulary, self.labels)
 
-    def inside(self, records: Records) -> Records:
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether every record was asked to be something."""
+        return self.condition is not None or (self.over_time is not None and self.over_time.condition is not None)
+
+    def inside(self, name: Part) -> Records:
         """The records that satisfy the condition; all if there is none."""
-        if self.condition is None:
-            return records
-        return records.take(np.flatnonzero(self.condition.satisfied_by(records)))
+        rows = self.rows_inside(name)
+        return self.part(name) if rows is None else self.part(name).take(rows)
+
+    def attacked(self, name: Part, *, in_slice: bool = False) -> Records:
+        """The same as attacks see it: of patients over time, all their visits."""
+        rows = self.rows_inside(name) if in_slice else None
+        records = self.part(name) if self.over_time is None else all_visits(self.over_time.part(name))
+        return records if rows is None else records.take(rows)
+
+    def part(self, name: Part) -> Records:
+        found: Records = getattr(self, name)
+        return found
+
+    def rows_inside(self, name: Part) -> NDArray[np.int64] | None:
+        """None: all of them."""
+        if self.over_time is not None and self.over_time.condition is not None:
+            return self.over_time.rows_inside(name)
+        return None if self.condition is None else np.flatnonzero(self.condition.satisfied_by(self.part(name)))
 
 
 @dataclass

@@ -15,6 +15,7 @@ from worker.evaluation.subject import Subject
 
 AGAINST = "a classifier trained on as many real records, both tested on real test records"
 CONDITIONED = "a conditioned cohort is no sample of everyone; see what it adds to real records below"
+OVER_TIME = "a conditioned cohort is no sample of everyone"
 NO_LABELS = "the data has none of the diseases to predict"
 GUIDED, UNGUIDED = "real + guided synthetic", "real + unconditional synthetic"
 
@@ -44,9 +45,11 @@ def utility_plan(
         augmentation.clear()
         return FamilyReport(against=AGAINST, absent=str(error))
 
-    conditioned = subject.condition is not None
-    if conditioned:
+    conditioned = subject.is_conditioned
+    if subject.condition is not None:
         plan, steps = FamilyPlan.absent(AGAINST, CONDITIONED), [("augmentation", partial(augment, _asked(subject)))]
+    elif conditioned:
+        plan, steps = FamilyPlan.absent(AGAINST, OVER_TIME), []
     elif not subject.label_list:
         plan, steps = FamilyPlan.absent(AGAINST, NO_LABELS), []
     else:

@@ -24,7 +24,7 @@ def find_rules(train: Records, codes: Sequence[str], groups: Groups) -> Rules:
     """The rules of training records."""
     if len(train) == 0:
         return Rules(groups)
-    counts = np.bincount(train.indices, minlength=train.n_codes)
+    counts = train.counts()
     wanted = list(forbidden_pairs(codes))
     excludes, implies, certain = [], [], []
     by_first: dict[int, list[int]] = {}

@@ -12,6 +12,8 @@ def task_of(kind: str) -> Task:
         from worker.tasks.train import train as task
     elif kind == "generate":
         from worker.tasks.generate import generate as task
+    elif kind == "export":
+        from worker.tasks.export import export as task
     else:
         from worker.tasks.evaluate import evaluate as task
     return task

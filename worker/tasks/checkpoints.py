@@ -10,7 +10,8 @@ from model_store import layout
 from model_store.files import read_file, read_manifest, write_folder
 from model_store.repositories import LeaseRepository
 from worker.engine.checkpoints import Checkpoint
-from worker.execution import JobRun, patiently
+from worker.execution import JobRun
+from worker.patience import patiently
 from worker.stopping import stopping
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
@@ -26,12 +27,13 @@ class Checkpoints:
         """`fingerprint` identifies what is trained: a checkpoint of anything else is not used."""
         self.run, self.fingerprint = run, fingerprint
         self._newest: str | None = None
+        self._pointer = run.claim.checkpoint
         self._saved_at = time.monotonic()
         self._furthest = int((run.claim.checkpoint or {}).get("step", 0))  # of all attempts before
 
     def newest(self) -> Checkpoint | None:
-        """Where an earlier attempt was, or None: then training starts from the beginning."""
-        pointer = self.run.claim.checkpoint
+        """Where an earlier attempt was, or this one is; None: training starts from the beginning."""
+        pointer = self._pointer
         if pointer is None:
             return None
         store, folder = self.run.runtime.store, pointer["folder"]
@@ -47,12 +49,18 @@ class Checkpoints:
         values = json.loads(manifest["values"])  # as text: a loss may be NaN, which canonical JSON refuses
         return Checkpoint(tensors, values)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint if it is time for one, or the last moment, and this attempt still has the job."""
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for one, or the last moment, and this attempt still has the job."""
         settings, stop = self.run.runtime.settings, self.run.stop
         is_last = stopping.is_set() or stop.turn_over.is_set()
         is_early = time.monotonic() - self._saved_at < settings.checkpoint_seconds and not is_last
-        if stop.is_lost or stop.cancelled.is_set() or is_early:
+        return not (stop.is_lost or stop.cancelled.is_set() or is_early)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint if it is due."""
+        settings = self.run.runtime.settings
+        if not self.is_due:
             return
         claim, store = self.run.claim, self.run.runtime.store
         step = int(checkpoint.values["step"])
@@ -72,7 +80,7 @@ class Checkpoints:
         self.run.own_folders.remove(folder)  # the row points at it now: whoever has the job next may go on from it
         if self._newest is not None and self._newest != folder:
             store.delete_folder(self._newest)
-        self._newest, self._saved_at = folder, time.monotonic()
+        self._newest, self._pointer, self._saved_at = folder, pointer, time.monotonic()
         self._furthest = max(self._furthest, step)
 
 

@@ -18,10 +18,12 @@ import torch
 from ehr.conditions import Condition
 from ehr.generators import CHUNK
 from ehr.generators.spec import INDEPENDENTLY
+from ehr.history_conditions import HistoryCondition
 from ehr.vocabulary import Vocabulary
-from model_store.cohorts import pack_part
+from model_store.cohorts import pack_history_part, pack_part
 from worker.contract import UNCONDITIONAL
-from worker.engine.generators import Generator, SampleRequest, State, from_state
+from worker.engine.generators import Generator, SampleRequest, State, from_state, history_generator_named
+from worker.engine.histories.protocol import HistoryGenerator, HistoryRequest
 from worker.engine.training import resolve_device
 from worker.tasks.loading import pack_tensors, unpack_tensors
 
@@ -78,6 +80,52 @@ def _seconds(generator: Generator, request: SampleRequest, vocabulary: Vocabular
     records = generator.sample(request)
     pack_part(0, records, vocabulary)
     return time.perf_counter() - start
+
+
+def measured_history_costs(
+    state: State, vocabulary: Vocabulary, common_code: int, base_bytes: int | None, device: str = "cpu"
+) -> dict[str, Any]:
+    """The same of a generator of patients over time: without a condition, and where `common_code` must come at some
+    visit. Conditions of several parts take longer."""
+    start = time.perf_counter()
+    named = history_generator_named(str(state.config["generator"]))
+    generator = named.from_state(State(unpack_tensors(pack_tensors(state.tensors)), state.config))
+    generator.to(resolve_device(device))
+    load_seconds = time.perf_counter() - start
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in state.tensors.values())
+    ever = HistoryCondition(len(vocabulary), ever=(frozenset([common_code]),))
+    conditions = {UNCONDITIONAL: None} | dict.fromkeys(generator.spec.methods, ever)
+    return {
+        "threads": torch.get_num_threads(),
+        "load_seconds": round(load_seconds, 4),
+        "base_bytes": None if base_bytes is None else base_bytes + weights,
+        "methods": {name: _history_cost(generator, asked, vocabulary) for name, asked in conditions.items()},
+    }
+
+
+def _history_cost(
+    generator: HistoryGenerator, condition: HistoryCondition | None, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    """How long a patient's visits are differs, and what a batch takes hardly grows while it is small: a full chunk is
+    drawn where that is affordable."""
+
+    def draw(rows: int) -> tuple[float, int | None]:
+        start = time.perf_counter()
+        _, peak = with_peak(
+            lambda: pack_history_part(0, generator.sample(HistoryRequest(rows, condition=condition)), vocabulary)
+        )
+        return time.perf_counter() - start, peak
+
+    draw(1)  # libraries load, threads start
+    rows = ROWS[0]
+    seconds, peak = draw(rows)
+    for more in ROWS[1:]:
+        if seconds * (more / rows) ** 0.5 > BUDGET_SECONDS:
+            break
+        rows = more
+        seconds, peak = draw(rows)
+    scale = CHUNK / rows
+    return _cost_row(None, seconds * scale, 0.0, None if peak is None else int(peak * scale))
 
 
 def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) -> dict[str, Any]:

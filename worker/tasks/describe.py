@@ -6,11 +6,12 @@ from typing import Any
 
 from ehr.groups import Groups
 from ehr.rules import Rules
-from ehr.shareable import CohortDescription
+from ehr.shareable import CohortDescription, SyntheticSide
 from model_store.blobs import BlobStore
-from model_store.cohorts import effective_records, iter_records
+from model_store.cohorts import effective_records, iter_histories, iter_records
 from model_store.manifests import CohortManifest, vocabulary_in
-from worker.evaluation.description import Tally
+from worker.evaluation.courses import CourseTally, codes_in
+from worker.evaluation.description import Tally, attained
 
 MOST_NAMED = 100  # of the codes that nobody asked for
 
@@ -23,15 +24,21 @@ def describe(
     condition = vocabulary.resolve(asked)
     wanted = None if condition.is_empty else condition
     tally = Tally(vocabulary, wanted, vocabulary.resolve_targets(condition, manifest.targets))
-    over_time = manifest.origin is not None  # then groups are of the model's own tokens
-    groups = Groups.from_json([] if over_time else config.get("groups", []), range(len(vocabulary)))
-    rules = Rules.from_json(config.get("rules", {}), groups).without(wanted)
-    tally.groups, tally.rules = groups if len(groups) else None, rules if len(rules) else None
-    for records in iter_records(store, manifest):
-        tally.add(records)
-    described = tally.described(None if wanted is None else effective_records(store, manifest))
+    if manifest.origin is not None:
+        described = _described_over_time(store, manifest, tally)
+    else:
+        groups = Groups.from_json(config.get("groups", []), range(len(vocabulary)))
+        rules = Rules.from_json(config.get("rules", {}), groups).without(wanted)
+        tally.groups, tally.rules = groups if len(groups) else None, rules if len(rules) else None
+        for records in iter_records(store, manifest):
+            tally.add(records)
+        described = tally.described(None if wanted is None else effective_records(store, manifest))
     shown = [*asked.all_of, *chain(*asked.any_of), *asked.none_of, *chain(*(each.codes for each in manifest.targets))]
     shown += [each.code for each in described.prevalence[:MOST_NAMED]]
+    if (history := manifest.history) is not None:
+        shown += history.patterns
+    if described.courses is not None:
+        shown += codes_in(described.courses)
     return CohortDescription(
         cohort_id=cohort_id,
         model_id=manifest.model.id or "",
@@ -40,7 +47,24 @@ def describe(
         codes=len(vocabulary),
         sampling=manifest.resolved.get("sampling"),
         condition=None if asked.is_empty else asked,
+        history=history,
         targets=tally.attained(manifest.targets),
         synthetic=described,
         names={code: name for code in dict.fromkeys(shown) if (name := vocabulary.name_of(code)) is not None},
     )
+
+
+def _described_over_time(store: BlobStore, manifest: CohortManifest, tally: Tally) -> SyntheticSide:
+    """The same of patients over time, with their courses."""
+    courses, asked = CourseTally(tally.vocabulary), manifest.history
+    condition = None if asked is None else asked.resolve(tally.vocabulary)
+    met = 0
+    for histories in iter_histories(store, manifest):
+        tally.add(histories.ever())
+        courses.add(histories)
+        met += 0 if condition is None else int(condition.satisfied_by(histories).sum())
+    described = tally.described(None)
+    metrics = dict(described.metrics)
+    if condition is not None:
+        metrics |= {each.name: each for each in attained(met, tally.records, effective_records(store, manifest))}
+    return described.model_copy(update={"courses": courses.described(), "metrics": metrics})

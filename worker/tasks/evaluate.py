@@ -6,22 +6,27 @@ from sqlalchemy.orm import Session
 from ehr.audits import ModelAudit
 from ehr.disclosure import shown
 from ehr.errors import DataError, NotFoundError
+from ehr.histories import Histories
 from ehr.records import Records
-from ehr.reports import REPORT_VERSION, Asked, AttainedTarget, Report
+from ehr.reports import REPORT_VERSION, Asked, AskedOverTime, AttainedTarget, Report
 from ehr.shareable import ModelReport
 from ehr.vocabulary import Vocabulary
-from model_store.cohorts import effective_records, iter_records
+from model_store.blobs import BlobStore
+from model_store.cohorts import effective_records, iter_histories, iter_records
 from model_store.datasets import StoredDataset
 from model_store.manifests import CohortManifest, vocabulary_in
 from model_store.repositories import CohortRepository, DatasetRepository, ModelRepository, ReportRepository
 from model_store.tables import Cohort, ReportRow
 from worker.contract import EvaluatePayload
 from worker.engine.generators import Generator
-from worker.engine.histories.protocol import HistoryGenerator
+from worker.engine.histories.protocol import HistoryGenerator, join
 from worker.evaluation import ReportPlan, Subject
+from worker.evaluation.subject import OverTime, Part
 from worker.evaluation.verdicts import privacy_verdict
 from worker.execution import JobRun, Outcome
 from worker.tasks.loading import dataset_of, model_of, plain
+
+PARTS: tuple[Part, ...] = ("cohort", "train", "holdout", "test")
 
 
 def evaluate(run: JobRun) -> Outcome:
@@ -64,7 +69,7 @@ def evaluate(run: JobRun) -> Outcome:
 
 def _judges_the_model(subject: Subject, payload: EvaluatePayload) -> bool:
     """Whether what is said of this cohort holds for its model: nothing was chosen, of the cohort or of its report."""
-    return subject.own_data and subject.condition is None and not subject.targets and payload.labels is None
+    return subject.own_data and not subject.is_conditioned and not subject.targets and payload.labels is None
 
 
 def _said_of_model(report: Report, withholds: bool) -> ModelReport:
@@ -80,22 +85,25 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
     own_data = _is_own(cohort, manifest, dataset, payload)
     # A copy of the data may have other shares: what the model has not seen is for the model to say.
     shares = (manifest.model.holdout_share, manifest.model.test_share) if own_data else (None, None)
-    # of patients over time, what each ever has
-    train, holdout, test = (
-        dataset.split(name, *shares) if dataset.histories is None else dataset.split_histories(name, *shares).ever()
-        for name in ("train", "holdout", "test")
-    )
-    known = vocabulary_in(manifest)
-    blocks = list(iter_records(run.runtime.store, manifest))
-    synth, left_out = translated(
-        Records.concatenate([Records.from_sets([], len(known)), *blocks]), known, dataset.vocabulary
-    )
+    over_time, left_out = _over_time(run.runtime.store, manifest, dataset, shares)
+    if over_time is not None:
+        synth, train, holdout, test = (over_time.part(name).ever() for name in PARTS)
+    else:
+        # of patients over time, what each ever has
+        train, holdout, test = (
+            dataset.split(name, *shares) if dataset.histories is None else dataset.split_histories(name, *shares).ever()
+            for name in PARTS[1:]
+        )
+        known = vocabulary_in(manifest)
+        blocks = [Records.from_sets([], len(known)), *iter_records(run.runtime.store, manifest)]
+        synth, left_out = translated(Records.concatenate(blocks), known, dataset.vocabulary)
     asked = manifest.condition
     condition, reported = None, None
     if not asked.is_empty:
         condition = dataset.vocabulary.resolve(asked)
         support = shown(int(condition.satisfied_by(train).sum()))
         reported = Asked(**asked.model_dump(), support_in_training=support)
+    is_conditioned = condition is not None or manifest.history is not None
     model = _model(run, cohort)
     return Subject(
         cohort=synth,
@@ -116,13 +124,37 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         generator=None if model is None or not own_data else model[1],
         audit=None if model is None else model[0],
         own_data=own_data,
-        effective=None if condition is None else effective_records(run.runtime.store, manifest),
+        effective=effective_records(run.runtime.store, manifest) if is_conditioned else None,
         labels=payload.labels,
         codes_left_out=left_out,
-        groups=dataset.groups if dataset.histories is None else None,  # which hold at each visit
+        # of patients over time, groups hold at each visit, and rules are not kept yet
+        groups=dataset.groups if dataset.histories is None or over_time is not None else None,
         rules=dataset.rules if dataset.histories is None else None,
+        over_time=over_time,
         attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )
+
+
+def _over_time(
+    store: BlobStore, manifest: CohortManifest, dataset: StoredDataset, shares: tuple[float | None, float | None]
+) -> tuple[OverTime | None, int]:
+    """Cohort and real patients with their visits, and how many codes of the cohort the data lacks; None where one of
+    the two has no time."""
+    if manifest.origin is None or dataset.histories is None:
+        if manifest.history is not None:
+            raise DataError("the cohort was asked for something over time, and this dataset has none")
+        return None, 0
+    known = vocabulary_in(manifest)
+    cohort, left_out = translated_histories(
+        join(list(iter_histories(store, manifest)), len(known)), known, dataset.vocabulary
+    )
+    train, holdout, test = (dataset.split_histories(name, *shares) for name in PARTS[1:])
+    if (asked := manifest.history) is None:
+        return OverTime(cohort, train, holdout, test), left_out
+    condition = asked.resolve(dataset.vocabulary)
+    support = shown(int(condition.satisfied_by(train).sum()))
+    reported = AskedOverTime(condition=asked, support_in_training=support)
+    return OverTime(cohort, train, holdout, test, reported, condition), left_out
 
 
 def _attained(manifest: CohortManifest, vocabulary: Vocabulary, synth: Records) -> list[AttainedTarget]:
@@ -160,6 +192,13 @@ def _model(run: JobRun, cohort: Cohort) -> tuple[ModelAudit | None, Generator | 
     except NotFoundError:
         return None  # a cohort outlives its model; what needs the model is absent with its reason
     return ModelAudit.of(row.details), None if isinstance(generator, HistoryGenerator) else generator
+
+
+def translated_histories(histories: Histories, known: Vocabulary, wanted: Vocabulary) -> tuple[Histories, int]:
+    """The same for patients over time."""
+    visits, left_out = translated(histories.visits, known, wanted)
+    static, _ = translated(histories.static, known, wanted)
+    return Histories(visits, histories.offsets, histories.gaps, static), left_out
 
 
 def translated(records: Records, known: Vocabulary, wanted: Vocabulary) -> tuple[Records, int]:

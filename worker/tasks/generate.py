@@ -18,9 +18,11 @@ from model_store.manifests import CohortPart, SourceModel
 from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, PartClaim, ReportRepository
 from model_store.tables import Cohort, Job
 from runtime.broker import BrokerError
+from runtime.traces import CONSUMER, HEADER, Context, carried
 from worker.contract import HELP_TASK, QUEUES, ROUTES, EvaluatePayload
-from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name, patiently
+from worker.execution import JobRun, Outcome, Task, execute_next, new_worker_name
 from worker.heartbeat import Heartbeat, StopSignal
+from worker.patience import patiently
 from worker.runtime import Runtime
 from worker.tasks.describe import describe
 from worker.tasks.sources import HistorySource, Source, source_of
@@ -96,7 +98,8 @@ def take_parts_of(runtime: Runtime, job_id: str, task_of: Callable[[str], Task])
             return
         source = source or source_of(runtime, job.owner, job.payload)
         try:
-            _make_part(runtime, source, part)
+            with runtime.tracer.span("help generate", CONSUMER, Context.of(job.payload.get(HEADER))):
+                _make_part(runtime, source, part)
         except JobInterruptedError:
             return
 
@@ -151,7 +154,10 @@ def _make_part(
 
     blob = f"{layout.cohort_folder(part.job_id)}/parts/p{part.number:d}-{secrets.token_hex(8)}.parquet"
     # A job's own heartbeat ends the process when it must; for a helper this one does.
-    with Heartbeat(runtime.settings, signal, beat, None if watch is not None else lambda: _free_part(runtime, part)):
+    last_word = None if watch is not None else lambda: _free_part(runtime, part)
+    with Heartbeat(runtime.settings, signal, beat, last_word), runtime.tracer.span("part") as span:
+        if span is not None:
+            span.set(job_id=part.job_id, part=part.number, records=part.n_records)
         try:
             data = source.draw(part, on_progress)
             runtime.store.write(blob, data)
@@ -233,7 +239,7 @@ def _submit_evaluation(session: Session, run: JobRun, job_id: str) -> None:
         run.claim.owner,
         "evaluate",
         *ROUTES["evaluate"],
-        payload.stored(),
+        payload.stored() | carried(),
         run.runtime.settings.max_attempts,
         job_id=job_id,
     )

@@ -1,4 +1,4 @@
-"""Make a dataset from uploaded files: read, encode, store. Needs no torch."""
+"""Make a dataset from uploaded or fetched files: read, encode, store. Needs no torch."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -31,6 +31,8 @@ from model_store.repositories import DatasetRepository
 from model_store.tables import Dataset
 from worker.contract import IngestPayload
 from worker.execution import JobRun, Outcome
+from worker.fetching import fetch
+from worker.fetching.basket import FetchedFile
 from worker.ingestion.called import given_names
 from worker.ingestion.encode import Encoder
 from worker.ingestion.encoded import Choices, Encoded
@@ -86,17 +88,19 @@ def _base(encoded: Encoded, split: NDArray[np.int64]) -> dict[str, Any]:
 
 def _files(run: JobRun, payload: IngestPayload, limits: Limits, stack: ExitStack) -> list[SourceFile]:
     """The uploads as files of this machine. Tables are not read in the order they came, so progress is kept by file."""
-    run.progress.step("read", max(sum(file.size for file in payload.files), 1), unit="bytes")
-    done = [0] * len(payload.files)
+    stored = [FetchedFile(layout.upload_blob(file.upload_id), file.size, file.label) for file in payload.files]
+    stored += fetch(run, payload) if payload.source is not None else []
+    run.progress.step("read", max(sum(file.size for file in stored), 1), unit="bytes")
+    done = [0] * len(stored)
     files = []
-    for i, file in enumerate(payload.files):
+    for i, file in enumerate(stored):
 
         def on_read(position: int, i: int = i) -> None:
             run.check()
             done[i] = max(done[i], position)
             run.progress.advance(sum(done))
 
-        path = stack.enter_context(run.runtime.store.local_path(layout.upload_blob(file.upload_id)))
+        path = stack.enter_context(run.runtime.store.local_path(file.blob))
         files.append(SourceFile.at(path, file.label, limits, on_read))
     return files
 

@@ -25,7 +25,7 @@ from worker.runtime import Runtime
 def dataset_of(runtime: Runtime, owner: str, dataset_id: str) -> StoredDataset:
     with runtime.database.read_scope() as session:
         row = DatasetRepository(session).get(owner, dataset_id)
-    return load_dataset(runtime.store, row.prefix, row.manifest_hash)
+    return load_dataset(runtime.store, row.prefix, row.manifest_hash, runtime.settings.stream_bytes)
 
 
 def cdm_of(runtime: Runtime, owner: str, dataset_id: str) -> bytes | None:
@@ -57,8 +57,13 @@ def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Conditio
 
 
 def pack_tensors(tensors: dict[str, torch.Tensor]) -> bytes:
-    data: bytes = save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+    data: bytes = save({name: _own(value.detach().cpu().contiguous()) for name, value in tensors.items()})
     return data
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """safetensors refuses views of a larger one; a copy of all others would be a copy of the whole network."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 def unpack_tensors(data: bytes) -> dict[str, torch.Tensor]:

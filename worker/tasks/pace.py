@@ -18,6 +18,7 @@ from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks, TrainingProgress
 
 WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
+TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
@@ -55,13 +56,16 @@ def pace_of(request: FitRequest) -> Pace:
         return len(times) >= BATCHES or (len(times) > WARM_UP + 1 and times[-1] - begun > MOST_SECONDS)
 
     hooks = Hooks(on_progress=note, should_stop=enough)
-    generator, run = D3PMGenerator.prepare(replace(request, hooks=hooks, checkpoint=None))
+    some = request.train if len(request.train) <= TIMED_ON else request.train.take(np.arange(TIMED_ON))
+    generator, run = D3PMGenerator.prepare(replace(request, train=some, hooks=hooks, checkpoint=None))
     begun = time.perf_counter()
     with suppress(TrainingStopped):
         run.to_the_end()
     counted = [begun, *times] if len(times) <= WARM_UP + 1 else times[WARM_UP:]
     step = statistics.median(np.diff(counted).tolist())
-    records = request.train if request.holdout is None or len(request.holdout) == 0 else request.holdout
+    records = request.train.take(np.arange(min(len(request.train), LOOKED_AT)))
+    if request.holdout is not None and len(request.holdout):
+        records = request.holdout
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)

@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
+import torch
 from sqlalchemy.orm import Session
 
-from ehr.audits import ModelAudit, ReferenceFacts
+from ehr.audits import ModelAudit
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
 from ehr.generators.auto import Shape
@@ -19,34 +20,30 @@ from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.records import Records
-from ehr.reports import Verdict
+from ehr.streams import RecordStream
 from model_store import layout
 from model_store.bundles import Bundle, model_manifest, save_bundle
 from model_store.datasets import StoredDataset
 from model_store.repositories import ModelRepository
 from model_store.tables import Model
 from runtime.logs import place_of
+from runtime.settings import Settings
 from worker.contract import TrainPayload
-from worker.engine.audit import not_audited
 from worker.engine.generators import FitRequest, Generator, State, generator_named, history_generator_named
 from worker.engine.histories.protocol import HistoryFit, HistoryGenerator
-from worker.engine.training import Hooks, TrainingProgress
+from worker.engine.training import Hooks, TrainingProgress, resolve_device
 from worker.execution import JobRun, Outcome
+from worker.ranks.parent import fit_together
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
-from worker.tasks.costs import give_back_memory, measured_costs, memory_bytes
+from worker.tasks.costs import give_back_memory, measured_costs, measured_history_costs, memory_bytes
 from worker.tasks.decide import Decision, decide
 from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
-from worker.tasks.reference import SHARE_OF_TRAINING, Drawn, reference_cohort, two_digits
+from worker.tasks.reference import MOST_PATIENTS, SHARE_OF_TRAINING, Drawn, reference_cohort
 
 log = logging.getLogger(__name__)
 
-OVER_TIME = Verdict(
-    level="fail",
-    reason="Models of patients over time are not attacked yet, so nothing is known about what this one remembers.",
-    advice="Whoever is responsible for the data must decide about each cohort.",
-)
-Split = TypeVar("Split", Records, Histories)
+Split = TypeVar("Split", Records | RecordStream, Histories)
 Fitted = TypeVar("Fitted", Generator, HistoryGenerator)
 
 # Steps between the moments at which a checkpoint may be taken; how often one is kept is a matter of time.
@@ -60,17 +57,19 @@ def train(run: JobRun) -> Outcome:
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    if dataset.histories is not None:
-        settings = spec_named(payload.generator).resolve(payload.preset, payload.settings, _shape(dataset.records))
-        over_time = _fit_histories(run, payload, dataset, settings)
-        run.progress.step("store", maximum=1)
-        unknown = None, not_audited(OVER_TIME), _no_reference(dataset, payload)
-        return _store(run, payload, dataset, over_time.state(), settings, *unknown)
-    request = _request(run, payload, dataset)
-    decision = decide(run, payload, _shape(request.train), lambda config: replace(request, settings=config))
-    run.check()
-    begun = time.monotonic()
-    generator, resumed = _fit(run, payload, dataset, request, decision)
+    shape = Shape(len(dataset.records), len(dataset.vocabulary))
+    generator: Generator | HistoryGenerator
+    if dataset.histories is None:
+        request = _request(run, payload, dataset)
+        shape = Shape(len(request.train), shape.codes)
+        decision = decide(run, payload, shape, lambda config: replace(request, settings=config))
+        run.check()
+        begun = time.monotonic()
+        generator = _fit(run, payload, dataset, request, decision)
+    else:
+        decision = Decision(spec_named(payload.generator).resolve(payload.preset, payload.settings, shape))
+        begun = time.monotonic()
+        generator = _fit_histories(run, payload, dataset, decision.settings)
     took = time.monotonic() - begun
     run.check()
     audited = audit(run, payload, dataset, generator)
@@ -79,20 +78,19 @@ def train(run: JobRun) -> Outcome:
     reference = _reference(run, payload, dataset, generator, took)
     run.progress.step("store", maximum=1)
     outcome = _store(run, payload, dataset, generator.state(), decision.settings, costs, audited, reference)
+    resumed = run.claim.checkpoint is not None
     actual = None if resumed else round(time.monotonic() - begun, 1)  # of several attempts nobody has the sum
     outcome.result |= {"predicted_seconds": decision.predicted_seconds, "actual_seconds": actual}
     return outcome
 
 
-def _shape(train: Records) -> Shape:
-    return Shape(len(train), train.n_codes)
-
-
 def _request(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> FitRequest:
     """What is learned from; settings, and where to go on, come later."""
+    streams = spec_named(payload.generator).streams
+    train_set = (dataset.to_learn_from if streams else partial(dataset.split, "train"))(payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
     return FitRequest(
-        _not_empty(dataset.split("train", payload.holdout_share)),
+        _not_empty(train_set),
         holdout if len(holdout) else None,
         seed=payload.seed,
         device=run.runtime.settings.device,
@@ -103,8 +101,7 @@ def _request(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> FitR
 
 def _fit(
     run: JobRun, payload: TrainPayload, dataset: StoredDataset, request: FitRequest, decision: Decision
-) -> tuple[Generator, bool]:
-    """The trained generator, and whether an earlier attempt began it."""
+) -> Generator:
     checkpoints = _checkpoints(run, payload, dataset, decision.settings)
     whole = replace(
         request,
@@ -112,8 +109,22 @@ def _fit(
         hooks=_hooks(run, checkpoints, decision),
         checkpoint=checkpoints.newest(),
     )
-    fitted = _until_stopped(run, lambda: generator_named(payload.generator).fit(whole))
-    return fitted, whole.checkpoint is not None
+    processes = _processes(run.runtime.settings, decision.settings, payload.generator)
+    if processes > 1:
+        return _until_stopped(
+            run, lambda: fit_together(processes, payload.generator, whole, checkpoints, run.runtime.settings)
+        )
+    return _until_stopped(run, lambda: generator_named(payload.generator).fit(whole))
+
+
+def _processes(settings: Settings, resolved: ResolvedSettings, generator: str) -> int:
+    """How many share the training."""
+    shared = spec_named(generator).processes
+    if shared is None or resolved.config is None:
+        return 1
+    device = resolve_device(settings.device)
+    gpus = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 1
+    return settings.train_processes or shared(resolved.config, gpus)
 
 
 def _fit_histories(
@@ -133,6 +144,7 @@ def _fit_histories(
         checkpoints.newest(),
         at_visits,
         static,
+        dataset.rules,
     )
     return _until_stopped(run, lambda: history_generator_named(payload.generator).fit(request))
 
@@ -199,33 +211,32 @@ def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
 
 def _costs(run: JobRun, state: State, dataset: StoredDataset, held_before: int | None) -> dict[str, Any] | None:
     """For estimates. A training of hours is not lost because it could not be timed."""
-    common_code = int(np.bincount(dataset.records.indices, minlength=len(dataset.vocabulary)).argmax())
+    common_code = int(dataset.records.counts().argmax())  # of patients over time, `records` are visits
+    measure = measured_costs if dataset.histories is None else measured_history_costs
     try:
-        return measured_costs(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)
+        return measure(state, dataset.vocabulary, common_code, held_before, run.runtime.settings.device)
     except Exception as error:
         log.warning("generating could not be timed", extra={"type": type(error).__name__, "at": place_of(error)})
         return None
 
 
 def _reference(
-    run: JobRun, payload: TrainPayload, dataset: StoredDataset, generator: Generator, training_seconds: float
+    run: JobRun,
+    payload: TrainPayload,
+    dataset: StoredDataset,
+    generator: Generator | HistoryGenerator,
+    training_seconds: float,
 ) -> Drawn:
     settings = run.runtime.settings
-    run.progress.step("draw", settings.reference_records, unit="records")
+    n = settings.reference_records if dataset.histories is None else min(settings.reference_records, MOST_PATIENTS)
+    run.progress.step("draw", n, unit="records" if dataset.histories is None else "patients")
 
     def on_progress(done: int) -> None:
         run.check()
         run.progress.advance(done)
 
     seconds = max(settings.reference_seconds, SHARE_OF_TRAINING * training_seconds)
-    n = settings.reference_records
     return reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
-
-
-def _no_reference(dataset: StoredDataset, payload: TrainPayload) -> Drawn:
-    patients = two_digits(len(dataset.split_histories("train", payload.holdout_share)))
-    facts = ReferenceFacts(records=0, training_records=patients, seed=0, absent="it draws patients over time")
-    return None, facts.model_dump(mode="json")
 
 
 def _store(

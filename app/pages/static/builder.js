@@ -1,11 +1,24 @@
 /* The cohort builder: codes picked by what they are called, an estimate while one types, a preview, and the request. */
 const builder = document.getElementById("builder");
 if (builder) {
-  const asked = { all_of: [], any_of: [], none_of: [], targets: [] }; // and any_of-2, any_of-3 ... for more groups
+  const overTime = "overTime" in builder.dataset;
+  const asked = { all_of: [], any_of: [], none_of: [], targets: [], ever: [], never: [], first: [], then: [] }; // and any_of-2 ...
   const estimate = document.getElementById("estimate");
   const preview = document.getElementById("preview");
 
-  const request = () => ({
+  const codes = (kind) => asked[kind].map((each) => each.code);
+  const bounds = () => Object.fromEntries(
+    [...builder.querySelectorAll("[data-bound]")].filter((each) => each.value !== "").map((each) => [each.name, Number(each.value)]));
+  const ofHistories = () => ({
+    model_id: builder.elements.model_id.value,
+    history: {
+      ever: codes("ever"),
+      never: codes("never"),
+      before: codes("first").flatMap((first) => codes("then").map((then) => ({ first, then }))),
+      ...bounds(),
+    },
+  });
+  const ofRecords = () => ({
     model_id: builder.elements.model_id.value,
     conditions: {
       all_of: asked.all_of.map((each) => each.code),
@@ -16,6 +29,7 @@ if (builder) {
     },
     targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
   });
+  const request = overTime ? ofHistories : ofRecords;
   const whole = () => ({
     ...request(),
     n: Number(builder.elements.n.value),
@@ -26,7 +40,7 @@ if (builder) {
   let waiting = 0, latest = 0;
   const ask = async () => {
     const number = ++latest;
-    if (!builder.elements.n.checkValidity()) return;
+    if (!builder.checkValidity()) return;
     try {
       const text = await piece("/app/cohorts/estimate", whole());
       if (number === latest) estimate.innerHTML = text;
@@ -112,8 +126,7 @@ if (builder) {
   };
   builder.querySelectorAll("[data-picker]").forEach(equip);
 
-  const another = document.getElementById("another-group");
-  another.addEventListener("click", () => {
+  document.getElementById("another-group")?.addEventListener("click", () => {
     const groups = builder.querySelectorAll("[data-picker^=any_of]");
     const kind = `any_of-${groups.length + 1}`;
     const section = groups[0].cloneNode(true);
@@ -136,9 +149,10 @@ if (builder) {
   builder.elements.model_id.addEventListener("change", () => location.assign(`/app/cohorts/new?model=${builder.elements.model_id.value}`));
   builder.elements.n.addEventListener("input", soon);
   builder.elements.sampling?.addEventListener("change", soon);
+  builder.querySelectorAll("[data-bound]").forEach((each) => each.addEventListener("input", soon));
   document.getElementById("preview-button").addEventListener("click", (event) =>
     doing(event.target, async () => {
-      preview.innerHTML = await piece("/app/cohorts/preview", { ...request(), n: 20 });
+      preview.innerHTML = await piece("/app/cohorts/preview", { ...request(), n: overTime ? 5 : 20 });
       preview.scrollIntoView({ block: "nearest" });
     }));
   builder.addEventListener("submit", (event) => {

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ehr_d3pm.cli import choices, codes, cohorts, datasets, exposure, jobs, models, probes, reports, webhooks
+from ehr_d3pm.cli import choices, codes, cohorts, datasets, exposure, jobs, models, places, probes, reports, webhooks
 from ehr_d3pm.cli.output import errors_as_exit_codes, say
 from ehr_d3pm.cli.service_commands import WithServiceCommands
 
@@ -53,6 +53,7 @@ for command in (
     probes.probe,
     cohorts.generate,
     cohorts.download,
+    places.export,
     cohorts.release,
     reports.report,
     reports.evaluate,
@@ -64,6 +65,7 @@ for command in (
     jobs.retry,
     choices.generators,
     choices.formats,
+    places.places,
 ):
     cli.command()(errors_as_exit_codes()(command))
 cli.add_typer(datasets.cli, name="datasets")

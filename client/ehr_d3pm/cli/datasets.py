@@ -1,6 +1,6 @@
 """Datasets: upload, and what became of them."""
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +9,7 @@ from ehr_d3pm.cli.collections import collection
 from ehr_d3pm.cli.ids import id_argument, short
 from ehr_d3pm.cli.jobs import finish
 from ehr_d3pm.cli.output import AsJson, Wait, client_of, errors_as_exit_codes, print_json, print_table, say, warn
+from ehr_d3pm.cli.places import source_of
 from ehr_d3pm.client import Client
 
 DatasetId = Annotated[str, id_argument("id of a dataset, or its beginning")]
@@ -94,7 +95,13 @@ def erasure(
 
 def upload(
     context: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="tables of one format, a folder of them, or a zip")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="tables of one format, a folder of them, a zip; or addresses (s3://, https://) to fetch"),
+    ] = None,
+    omop: Annotated[str | None, typer.Option(metavar="CONNECTION.SCHEMA", help="fetch an OMOP CDM instead")] = None,
+    cohort: Annotated[str | None, typer.Option(metavar="[SCHEMA.]ID", help="with --omop: only this cohort")] = None,
+    fhir: Annotated[str | None, typer.Option(metavar="SERVER[/GROUP]", help="fetch a FHIR export instead")] = None,
     name: Annotated[str | None, typer.Option(help="name shown in lists")] = None,
     format: Annotated[str, typer.Option(help="`ehr-d3pm formats` lists what can be read")] = "auto",
     unit: Annotated[str | None, typer.Option(help="what a record is: visit, patient or history")] = None,
@@ -113,10 +120,11 @@ def upload(
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
-    """Upload real records."""
+    """Upload real records, or have the service fetch them; `ehr-d3pm places` lists where from."""
+    source = source_of(files or [], omop, cohort, fhir)
     with client_of(context) as client:
-        job = client.upload(
-            files,
+        send = partial(client.upload, files or []) if source is None else partial(client.fetch, source)
+        job = send(
             name=name,
             format=format,
             unit=unit,

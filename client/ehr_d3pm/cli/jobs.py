@@ -121,6 +121,8 @@ def _what(job: Mapping[str, Any], names: Mapping[str, str]) -> str:
         return f"{request.get('n', 0):,} of {names.get(model) or short(model)}"
     if job["kind"] == "evaluate":
         return f"report on {short(request.get('cohort_job_id', ''))}"
+    if job["kind"] == "export":
+        return f"{short(request.get('cohort_job_id', ''))} as {request.get('sink', {}).get('kind', '')}"
     return str(request.get("name", ""))
 
 

@@ -7,7 +7,7 @@ from ehr_d3pm.cli.conditions import Asked, takes_conditions
 from ehr_d3pm.cli.output import AsJson, client_of, print_json, print_table, say, warn
 
 MOST = 100
-PROBED = ("all_of", "any_of", "none_of", "targets")  # records that are there already need no method
+PROBED = ("all_of", "any_of", "none_of", "targets", "history")  # records that are there already need no method
 
 
 @takes_conditions
@@ -23,4 +23,8 @@ def probe(context: typer.Context, model: ModelId, *, asked: Asked, as_json: AsJs
         warn(warning)
     for number, record in enumerate(found["records"], 1):
         say(f"{number:>3}  {', '.join(record)}")
+    for number, patient in enumerate(found.get("patients", []), 1):
+        say(f"{number:>3}  {', '.join(patient['static'])}")
+        for visit in patient["visits"]:
+            say(f"     after {visit['gap_days']} days: {', '.join(visit['codes'])}")
     print_table(["code", "meaning"], [[c["code"], c["description"] or ""] for c in found["codes"]], lines=False)

@@ -30,6 +30,10 @@ ATTACKS = {"attack": "attack", "control": "control", "baseline": "guessing", "ga
 FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
     "fidelity": ("fidelity", SYNTHETIC | {"independent": "independent codes"}),
     "plausible": ("plausibility", SYNTHETIC),
+    "time": (
+        "time",
+        {"value": "synthetic", "floor": "real patients", "markov": "last visit only", "shuffled": "visits shuffled"},
+    ),
     "conditional": ("condition", SYNTHETIC | {"unconditional": "codes written in"}),
     "utility": ("utility", {"value": "trained on synthetic", "real": "trained on real", "shortfall": "lost"}),
     "privacy": ("privacy", ATTACKS),

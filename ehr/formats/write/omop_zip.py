@@ -201,22 +201,28 @@ def _texts(kinds: tuple[tuple[float, Any], ...], field: str, kind: Ints) -> pa.S
     return csv.by_code([str(getattr(each, field))[: vocabulary.LONG] for _, each in kinds], kind)
 
 
-def write_omop(cohort: CohortSource) -> Iterator[bytes]:
+def cdm_tables(cohort: CohortSource) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Name and CSV of each table, with a header; written as it is read."""
     source = cohort.cdm() or SourceCdm()
     cdm = Cdm(cohort, source, People(cohort), CodeRows(cohort, source))
+    yield "cdm_source", csv.table(tables.CDM_SOURCE, cdm.about())
+    yield "person", csv.table(tables.PERSON, cdm.people())
+    yield "observation_period", csv.table(tables.PERIOD, cdm.periods())
+    yield "visit_occurrence", csv.table(tables.VISIT, cdm.visits())
+    for table in tables.OCCURRENCES:
+        yield table.name, csv.table(table.columns, cdm.occurrences(table))
+    yield "concept", csv.table(tables.CONCEPT, vocabulary.concept_rows(cdm.concepts))
+    yield "vocabulary", csv.table(tables.VOCABULARY, vocabulary.vocabulary_rows(cdm.concepts))
+    yield "domain", csv.table(tables.DOMAIN, vocabulary.domain_rows(cdm.concepts))
+    yield "concept_class", csv.table(tables.CONCEPT_CLASS, vocabulary.class_rows(cdm.concepts))
+
+
+def write_omop(cohort: CohortSource) -> Iterator[bytes]:
     stream = ZipStream()
     said = {**cohort.manifest, "dates": cohort.about_dates, "drawn": DRAWN}
     yield from stream.file("manifest.json", [to_json(said)])
-    yield from stream.file("cdm_source.csv", csv.table(tables.CDM_SOURCE, cdm.about()))
-    yield from stream.file("person.csv", csv.table(tables.PERSON, cdm.people()))
-    yield from stream.file("observation_period.csv", csv.table(tables.PERIOD, cdm.periods()))
-    yield from stream.file("visit_occurrence.csv", csv.table(tables.VISIT, cdm.visits()))
-    for table in tables.OCCURRENCES:
-        yield from stream.file(f"{table.name}.csv", csv.table(table.columns, cdm.occurrences(table)))
-    yield from stream.file("concept.csv", csv.table(tables.CONCEPT, vocabulary.concept_rows(cdm.concepts)))
-    yield from stream.file("vocabulary.csv", csv.table(tables.VOCABULARY, vocabulary.vocabulary_rows(cdm.concepts)))
-    yield from stream.file("domain.csv", csv.table(tables.DOMAIN, vocabulary.domain_rows(cdm.concepts)))
-    yield from stream.file("concept_class.csv", csv.table(tables.CONCEPT_CLASS, vocabulary.class_rows(cdm.concepts)))
+    for name, blocks in cdm_tables(cohort):
+        yield from stream.file(f"{name}.csv", blocks)
     yield stream.end()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -39,15 +40,18 @@ class Variant:
         return cls(name, np.zeros(0), np.zeros(0), reason, rare)
 
 
+Attacked = TypeVar("Attacked")
+
+
 @dataclass(frozen=True)
-class AuditAttack:
-    """One line of `ATTACKS` makes a new one."""
+class AuditAttack(Generic[Attacked]):
+    """On a model of records or of histories. One line of `ATTACKS` or `HISTORY_ATTACKS` makes a new one."""
 
     name: str
     title: str
     limits: AucLimits
     words: Words
-    measure: Callable[["AuditedModel", np.random.Generator], Sequence[Variant]]
+    measure: Callable[[Attacked, np.random.Generator], Sequence[Variant]]
 
 
 @dataclass(frozen=True)

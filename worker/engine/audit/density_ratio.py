@@ -6,6 +6,7 @@ Gen-LRA (Ward et al. 2025): how much likelier the records nearest to a person ar
 includes the person than under one that does not.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.special import logsumexp
 from ehr.records import Records
 from worker.engine.audit.attack import AucLimits, AuditAttack, AuditedModel, Variant
 from worker.engine.audit.effort import MOST_WORK, affordable, operations
-from worker.engine.audit.people import FEWEST_PEOPLE
+from worker.engine.audit.people import FEWEST_PEOPLE, AuditSets
 from worker.engine.audit.separation import Scores
 from worker.engine.generators import SampleRequest
 from worker.engine.metrics.attacks import sampled
@@ -31,25 +32,45 @@ BATCH = 512
 VARIANTS = ("", "likelihood of nearby records")
 
 Points = NDArray[np.float32]  # (R, D)
+Draw = Callable[[int, int], Records]  # so many records of a model, from a seed
+# The cohort, people whom the attacker knows, people to score.
+Compare = Callable[[Records, Records, Records], Scores]
 
 
 def measure(model: AuditedModel, rng: np.random.Generator) -> list[Variant]:
-    """Half of the unseen people are the attacker's idea of how people are, the other half are attacked."""
-    order = rng.permutation(len(model.sets.unseen))
-    reference, rest = (model.sets.unseen.take(rows) for rows in np.array_split(order, 2))
-    members, _ = model.sets.people(rng)
+    """On a cohort without a condition."""
+    return attack_cohort(model.sets, lambda n, seed: model.generator.sample(SampleRequest(n=n, seed=seed)), rng)
+
+
+def attack_cohort(
+    sets: AuditSets, draw: Draw, rng: np.random.Generator, tried: int = 1, more: Mapping[str, Compare] | None = None
+) -> list[Variant]:
+    """Half of the unseen people are the attacker's idea of how people are, the other half are attacked. What a record
+    takes is counted on the first `tried`; `more`: attacks on the records themselves, besides those on densities."""
+    compared = dict(more or {})
+    names = (*VARIANTS, *compared)
+    order = rng.permutation(len(sets.unseen))
+    reference, rest = (sets.unseen.take(rows) for rows in np.array_split(order, 2))
+    members, _ = sets.people(rng)
     if min(len(members), len(rest)) < FEWEST_PEOPLE:
-        return [Variant.missing(name, "there are too few people") for name in VARIANTS]
-    each = operations(lambda: model.generator.sample(SampleRequest(n=1)))
+        return [Variant.missing(name, "there are too few people") for name in names]
+    each = operations(lambda: draw(tried, 0)) / tried
     if SMALLEST_COHORT * each > MOST_WORK:
-        return [Variant.missing(name, "drawing a cohort of enough records would take too long") for name in VARIANTS]
-    size = min(affordable(each, SMALLEST_COHORT, COHORT), PER_MEMBER * len(model.sets.train))
-    cohort = model.generator.sample(SampleRequest(n=size, seed=int(rng.integers(2**31))))
-    placed = Placed.of(cohort, sampled(reference, REFERENCE, rng), rng)
-    seen, others = placed.at(members), placed.at(sampled(rest, len(members), rng))
+        return [Variant.missing(name, "drawing a cohort of enough records would take too long") for name in names]
+    size = min(affordable(each, SMALLEST_COHORT, COHORT), PER_MEMBER * len(sets.train))
+    cohort = draw(size, int(rng.integers(2**31)))
+    known, others = sampled(reference, REFERENCE, rng), sampled(rest, len(members), rng)
+    placed = Placed.of(cohort, known, rng)
+    points = placed.at(members), placed.at(others)
     return [
-        Variant(name, score(placed, seen), score(placed, others))
-        for name, score in zip(VARIANTS, (domias, gen_lra), strict=True)
+        *(
+            Variant(name, score(placed, points[0]), score(placed, points[1]))
+            for name, score in zip(VARIANTS, (domias, gen_lra), strict=True)
+        ),
+        *(
+            Variant(name, compare(cohort, known, members), compare(cohort, known, others))
+            for name, compare in compared.items()
+        ),
     ]
 
 

@@ -102,7 +102,7 @@ def lift_of(generator: Generator, n_codes: int, rng: np.random.Generator) -> Lif
 def _drawn_lift(generator: Generator, seed: int) -> Lift:
     """The same by drawing records, for generators that give no probabilities."""
     everyone = generator.sample(SampleRequest(n=4 * BATCH, seed=seed))
-    usual = (np.bincount(everyone.indices, minlength=everyone.n_codes) + 0.5) / (len(everyone) + 1)
+    usual = (everyone.counts() + 0.5) / (len(everyone) + 1)
 
     def lift(known: Records, codes: NDArray[np.int64]) -> Scores:
         found = np.empty(len(known))

@@ -40,7 +40,7 @@ class AuditSets:
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """Training records that have each code, (N,)."""
-        return np.bincount(self.train.indices, minlength=self.train.n_codes)
+        return self.train.counts()
 
     @property
     def rare_below(self) -> float:

@@ -5,6 +5,7 @@ that remembers nobody is called a failure once in several hundred audits, not on
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from scipy.stats import norm
 
@@ -14,7 +15,7 @@ from worker.engine.audit.separation import Separation
 from worker.engine.metrics.measurement import Finding
 
 DOUBT = 0.01  # that any figure of a model that remembers nobody is above chance
-Measured = tuple[AuditAttack, Variant, Separation | None]  # None: it was not run
+Measured = tuple[AuditAttack[Any], Variant, Separation | None]  # None: it was not run
 
 FORBIDDEN = Verdict(
     level="caution",
@@ -73,7 +74,7 @@ def verdicts(measured: Iterable[Measured]) -> Mapping[str, Verdict]:
     return {"verdict": everyone or UNMEASURED, "rare_conditions": rare or NO_RARE}
 
 
-def _accuracy_or(each: Separation, attack: AuditAttack, variant: Variant, figures: int) -> Finding:
+def _accuracy_or(each: Separation, attack: AuditAttack[Any], variant: Variant, figures: int) -> Finding:
     """Hits and misses have an area, but no rate at few false positives."""
     if variant.accuracy:
         each = Separation(each.auc, {"0.01": each.tpr_at["0.01"].__class__(absent="hits and misses")}, each.errors)

@@ -41,6 +41,10 @@ class Denoiser(nn.Module, ABC):
         """How many records one call without gradients should take, so that activations stay within memory and cache."""
         return 1024
 
+    def rows_per_gradient(self, device: torch.device) -> int | None:
+        """How many records one call with gradients may take, so that activations stay within memory; None: any."""
+        return None
+
     def in_batches(self, x_t: Tensor, t: Tensor, size: Tensor | None = None) -> Tensor:
         """`forward` for any number of records, a few at a time, (B, N)."""
         rows = self.rows_per_call(x_t.device)

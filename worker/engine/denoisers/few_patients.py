@@ -7,7 +7,7 @@ differ, as many as its patients pay for, and nothing of what is the row's own. A
 as patients have both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ehr.records import Records
+from ehr.streams import RecordStream
 
 PATIENTS_PER_DIRECTION = 8.0
 # With this many patients who have both codes, half of what was learned of the pair is kept.
@@ -30,7 +31,8 @@ class CodeTables:
     """The names of a network's weights that speak for single codes, by what they are."""
 
     outputs: tuple[str, ...] = ()  # (N, D)
-    pairs: tuple[str, ...] = ()  # (N, N): what one code says of another
+    pairs: tuple[str, ...] = ()  # (M, M): what one code says of another
+    paired: tuple[int, ...] | None = None  # the M codes that `pairs` speak of, ascending; None: all
     bias: str = ""  # (N,): what shifts each code's log-odds
 
 
@@ -39,18 +41,29 @@ class FewPatients:
     """How many patients stand behind every code and every pair of codes."""
 
     counts: Tensor  # (N,)
-    together: Tensor  # (N, N), seen or to be expected by chance, whichever is more
+    together: Tensor  # (M, M) of the codes that have links, seen or to be expected by chance, whichever is more
     patients: int  # all of them
     some: Records  # a part of the training records, to see how common the network makes each code
 
     @classmethod
-    def of(cls, train: Records, device: torch.device) -> Self:
-        counts = np.bincount(train.indices, minlength=train.n_codes).astype(np.float32)
-        matrix = train.to_csr()
-        seen = np.asarray((matrix.T @ matrix).todense(), dtype=np.float32)
-        together = np.maximum(seen, np.outer(counts, counts) / max(len(train), 1))
+    def of(cls, train: Records | RecordStream, device: torch.device, paired: Sequence[int] | None = None) -> Self:
+        """`paired`: the codes that have links to each other; None: all."""
+        counts = np.zeros(train.n_codes, dtype=np.float32)
+        n_paired = train.n_codes if paired is None else len(paired)
+        seen = np.zeros((n_paired, n_paired), dtype=np.float32)
+        for part in (train,) if isinstance(train, Records) else train.pools():
+            counts += part.counts().astype(np.float32)
+            matrix = part.to_csr() if paired is None else part.to_csr()[:, list(paired)]
+            seen += np.asarray((matrix.T @ matrix).todense(), dtype=np.float32)
+        of_paired = counts if paired is None else counts[list(paired)]
+        together = np.maximum(seen, np.outer(of_paired, of_paired) / max(len(train), 1))
         some = train.take(np.arange(min(len(train), CALIBRATED_ON)))
         return cls(torch.from_numpy(counts).to(device), torch.from_numpy(together).to(device), len(train), some)
+
+    @classmethod
+    def behind(cls, tables: CodeTables, train: Records | RecordStream, device: torch.device) -> Self | None:
+        """None where no weight speaks for single codes."""
+        return None if tables == CodeTables() else cls.of(train, device, tables.paired)
 
     def applied(self, weights: Mapping[str, Tensor], tables: CodeTables, restraint: int) -> dict[str, Tensor]:
         """All weights, with those restrained that speak for single codes; `weights` stay as they are."""
@@ -74,6 +87,6 @@ class FewPatients:
         return torch.where(own == 1, table, (shared + own * (rows - shared)).to(table.dtype))
 
     def links(self, pairwise: Tensor) -> Tensor:
-        """The pairwise table, (N, N), each weight as far as patients stand behind it."""
+        """The pairwise table, (M, M), each weight as far as patients stand behind it."""
         square = self.together.square()
         return pairwise * (square / (square + PATIENTS_PER_LINK**2))

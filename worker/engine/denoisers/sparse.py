@@ -1,6 +1,7 @@
 """Our default denoiser: a record is some ten codes out of a thousand, so pay for those ten."""
 
-import numpy as np
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from ehr.generators.d3pm import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, prior_logits
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.few_patients import CodeTables
+from worker.engine.denoisers.sparse_reading import SparseReading
 from worker.engine.denoisers.trunk import ResidualBlock, SharedDropout
 from worker.engine.groups import GroupTable
 from worker.engine.noise import HIDDEN, PRESENT, Noise
@@ -16,8 +18,6 @@ from worker.engine.sizes import SizeNetwork, shift_to_size
 
 # Above this share of present codes (uniform noise) one dense product beats gathering rows.
 DENSE_SHARE = 0.05
-# With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
-MOSTLY_DISTINCT = 0.8
 
 
 class SparseDenoiser(Denoiser):
@@ -33,10 +33,12 @@ class SparseDenoiser(Denoiser):
     """
 
     name = "sparse"
+    adds_up: ClassVar[bool] = True  # whether log-odds are shifted to add up to a record's size
     common: Tensor
     alone: Tensor  # (N,) codes that are in no group
     prevalence: Tensor
     log_sizes: Tensor
+    paired: Tensor | None
 
     def __init__(self, noise: Noise, prevalence: Tensor, sizes: Tensor, config: SparseConfig) -> None:
         """`prevalence` (N,) and `sizes` (largest size + 1,), the share of records with each number of codes."""
@@ -57,11 +59,18 @@ class SparseDenoiser(Denoiser):
         self.out = nn.Linear(width, n)
         nn.init.zeros_(self.out.weight)
         self.out.bias.data.copy_(prior_logits(noise, prevalence))
-        self.pairwise = nn.Embedding(n, n) if config.pairwise else None
+        # Of a wide vocabulary only the most common codes have a weight for each other (docs/decisions/0102).
+        m = min(config.pairwise_codes, n)
+        self.pairwise = nn.Embedding(m, m) if config.pairwise else None
+        paired = prevalence.argsort(descending=True, stable=True)[:m].sort().values if m < n else None
+        self.register_buffer("paired", paired if config.pairwise else None)  # (m,); None: all codes are
         if self.pairwise is not None:
             nn.init.zeros_(self.pairwise.weight)
         # Only a noise that reveals begins with something known, from which a size could be told.
         self.sizes = SizeNetwork(n, sizes) if config.size_first and noise.reveals else None
+        # What a tilt by the number of codes to come does to the trunk, (1, width), and to each code, (N,).
+        self.from_tilt: nn.Parameter | None = None
+        self.tilted: nn.Parameter | None = None
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("alone", noise.groups.group_of < 0, persistent=False)
@@ -82,6 +91,7 @@ class SparseDenoiser(Denoiser):
         return CodeTables(
             outputs=("out.weight",),
             pairs=() if self.pairwise is None else ("pairwise.weight",),
+            paired=None if self.paired is None else tuple(self.paired.tolist()),
             bias="out.bias",
         )
 
@@ -91,12 +101,19 @@ class SparseDenoiser(Denoiser):
         left = size
         if size is not None and self.noise.reveals:
             left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside)) + evidence
+        tilt = self.tilt(x_t, left, beside)
+        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside, tilt)) + evidence
         if self.pairwise is not None:
-            logits = logits + bag.sum_rows(self.pairwise.weight)
+            if self.paired is None:
+                logits = logits + bag.sum_rows(self.pairwise.weight)
+            else:
+                some = PresentCodes(x_t[:, self.paired], evidence[:, self.paired], self.out.bias[self.paired])
+                logits = logits.index_add(1, self.paired, some.sum_rows(self.pairwise.weight))
         if beside is not None:
             logits = logits + beside.logits
-        if left is not None and self.noise.reveals and self.remaining is not None:
+        if tilt is not None and self.tilted is not None:
+            logits = logits + tilt.unsqueeze(1) * self.tilted
+        if self.adds_up and left is not None and self.noise.reveals and self.remaining is not None:
             hidden = x_t == HIDDEN
             logits = logits + self.shift(logits, hidden, left, self.noise.groups) * (hidden & self.alone)
         return logits.float()
@@ -104,6 +121,10 @@ class SparseDenoiser(Denoiser):
     def shift(self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
         """What a record's size says of its open codes, (B, 1): nothing where it is not known."""
         return shift_to_size(logits, is_open, left, groups).masked_fill((left == UNKNOWN_SIZE).unsqueeze(1), 0.0)
+
+    def tilt(self, x: Tensor, left: Tensor | None, beside: Beside | None) -> Tensor | None:
+        """By how much the number of codes to come shifts all log-odds, (B,); None where the trunk alone has to tell."""
+        return None
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:
@@ -124,6 +145,7 @@ class SparseDenoiser(Denoiser):
         bag: "PresentCodes",
         left: Tensor | None,
         beside: Beside | None,
+        tilt: Tensor | None,
     ) -> Tensor:
         """What the trunk makes of a record, (B, width)."""
         # A rare code's absence says next to nothing; only common codes are worth a column here.
@@ -133,6 +155,8 @@ class SparseDenoiser(Denoiser):
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
         h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)
+        if tilt is not None and self.from_tilt is not None:
+            h = h + tilt.unsqueeze(1) * self.from_tilt
         if self.time is not None:  # under absorbing noise p(x_0 | x_t) does not depend on t
             h = h + self.time(t)[:, 0]
         return self.trunk(h)
@@ -156,120 +180,6 @@ class SparseDenoiser(Denoiser):
             h = block(h)
         z: Tensor = self.norm(h)
         return z
-
-
-class SparseReading(Reading):
-    """Reads a record as it is revealed, paying for what is new.
-
-    Sums are updated, only asked codes have logits, and records of which the same is known are read once: a cohort
-    begins with records that differ in nothing but their size.
-    """
-
-    def __init__(self, denoiser: SparseDenoiser, x: Tensor, size: Tensor | None, beside: Beside | None = None) -> None:
-        super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
-        self.network, self.beside = denoiser, beside
-        n = denoiser.n_codes
-        self.absent_rows = torch.zeros(n, denoiser.absent.out_features, device=x.device)
-        self.absent_rows[denoiser.common] = denoiser.absent.weight.detach().T
-        self.is_common = torch.zeros(n, dtype=torch.bool, device=x.device)
-        self.is_common[denoiser.common] = True
-        self.sum = torch.zeros(len(x), denoiser.absent.out_features, device=x.device)
-        if beside is not None:
-            self.sum += beside.trunk
-        self.present = torch.zeros(len(x), device=x.device)
-        self.hidden = torch.full((len(x),), float(n), device=x.device)
-        self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
-        # what the present codes say of each code by themselves
-        self.pairs = None if denoiser.pairwise is None else torch.zeros(len(x), n, device=x.device)
-        known = x != HIDDEN
-        self.words, self.key = _keys(known, size)
-        self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
-
-    def logits(self, codes: Tensor) -> Tensor:
-        network, (some, same_as) = self.network, self._distinct()
-        left = self.left()
-        context = network.context(
-            self.present[some],
-            self.hidden_mass[some],
-            self.hidden[some] / network.n_codes,
-            None if left is None else left[some],
-        )
-        z = network.trunk(self.sum[some] + context)
-        hidden = self.x[some] == HIDDEN
-        # A size speaks of all hidden codes: where it is known, all are asked.
-        asked = codes if left is None else torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)]))
-        logits = F.linear(z, network.out.weight[asked], network.out.bias[asked])
-        if self.pairs is not None:
-            logits += self.pairs[some][:, asked]
-        if self.beside is not None:
-            logits += self.beside.logits[:, asked]
-        if left is not None:
-            groups = network.noise.groups.inside(asked)
-            shift = network.shift(logits, hidden[:, asked], left[some], groups)
-            place = torch.searchsorted(asked, codes)
-            logits = logits[:, place] + shift * (hidden[:, codes] & network.alone[codes])
-        return logits[same_as]
-
-    def reveal(self, codes: Tensor, present: Tensor) -> None:
-        fresh = self.x[:, codes] == HIDDEN
-        self._take_in(codes, fresh, fresh & present)
-
-    def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
-        """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
-        self.x[:, codes] = torch.where(fresh, on.to(self.x.dtype), self.x[:, codes])  # PRESENT is 1, ABSENT is 0
-        common = self.is_common[codes]
-        absent = fresh[:, common] & ~on[:, common]
-        self.sum.addmm_(absent.float(), self.absent_rows[codes[common]])
-        rows, columns = on.nonzero(as_tuple=True)
-        added = codes[columns]
-        self.sum.index_add_(0, rows, self.network.present.weight[added])
-        if self.pairs is not None and self.network.pairwise is not None:
-            self.pairs.index_add_(0, rows, self.network.pairwise.weight.detach()[added])
-        self.key.index_add_(0, rows, self.words[added])
-        self.present += on.sum(1)
-        self.hidden -= fresh.sum(1)
-        self.hidden_mass -= fresh.float() @ self.network.prevalence[codes]
-
-    def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
-        """Records that differ in what is known of them, and for each record which of these it is like."""
-        if self.beside is not None:  # no two patients have one history
-            return slice(None), slice(None)
-        keys, like = torch.unique(self.key, return_inverse=True)
-        if len(keys) > MOSTLY_DISTINCT * len(like):
-            return slice(None), slice(None)
-        rows = torch.arange(len(like), device=like.device)
-        return torch.empty_like(keys).scatter_(0, like, rows), like
-
-    def anew(self, x: Tensor, rows: Tensor) -> Reading:
-        size = None if self.size is None else self.size[rows]
-        return SparseReading(self.network, x, size, None if self.beside is None else self.beside.take(rows))
-
-    def left(self) -> Tensor | None:
-        if self.size is None or self.network.remaining is None:
-            return None
-        return (self.size - self.present.long()).clamp(min=0)
-
-    def keep(self, rows: Tensor) -> None:
-        super().keep(rows)
-        for name in ("sum", "present", "hidden", "hidden_mass", "key"):
-            setattr(self, name, getattr(self, name)[rows])
-        self.pairs = None if self.pairs is None else self.pairs[rows]
-        self.beside = None if self.beside is None else self.beside.take(rows)
-
-
-def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A random number for each code, (N,), and for what is known of each record at first, (B,).
-
-    Codes are revealed to all records in one order. So two records of which the same was known at first differ only
-    where a code turns out to be present, and adding the numbers of those codes keeps their keys apart.
-    """
-    n = known.shape[1]
-    words = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * n + 1)).to(known.device)
-    of_present, of_known, of_size = words[:n], words[n:-1], words[-1]
-    key = torch.zeros(len(known), dtype=torch.long, device=known.device)
-    if bool(known.any()):
-        key += (known * of_known).sum(1)
-    return of_present, key if size is None else key + size * of_size
 
 
 class PresentCodes:

@@ -11,17 +11,18 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PM, D3PMConfig
+from ehr.generators.d3pm import D3PM, D3PMConfig, as_stored
 from ehr.generators.spec import DEALT
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
+from ehr.streams import keeping
 from worker.engine.alone import reveal_alone
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
-from worker.engine.denoisers.few_patients import CodeTables, FewPatients
+from worker.engine.denoisers.few_patients import FewPatients
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -87,15 +88,14 @@ class D3PMGenerator(Generator):
         if holdout is not None and holdout.n_codes != train.n_codes:
             raise DataError(f"training records have {train.n_codes} codes, held-out records {holdout.n_codes}")
         if request.groups is not None:
-            train = request.groups.keeping(train)
+            train = keeping(train, request.groups)
             holdout = None if holdout is None else request.groups.keeping(holdout)
         sizes = np.bincount(train.sizes())
         sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
         prevalence = torch.from_numpy(train.prevalence())
         generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
         generator.to(resolve_device(request.device))
-        has_tables = generator.denoiser.code_tables != CodeTables()
-        few = FewPatients.of(train, generator.device) if has_tables else None
+        few = FewPatients.behind(generator.denoiser.code_tables, train, generator.device)
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
         plan = learner.plan(len(train))
         return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
@@ -133,8 +133,8 @@ class D3PMGenerator(Generator):
 
     def restrain(self, train: Records, holdout: Records | None, seed: int = 0) -> int | None:
         """Restrain what few of the training records have taught, as training does in the end; how strongly."""
-        few, config = FewPatients.of(train, self.device), self.config.training
-        learner = D3PMLearner(self.denoiser, self.noise, config, self.device, holdout, few)
+        few = FewPatients.of(train, self.device, self.denoiser.code_tables.paired)
+        learner = D3PMLearner(self.denoiser, self.noise, self.config.training, self.device, holdout, few)
         learner.load_weights(learner.restrained(learner.best, seed))
         return learner.restraint
 
@@ -285,7 +285,7 @@ class D3PMGenerator(Generator):
         cls.require_own(state, STATE_VERSION)
         prevalence = state.tensors["prevalence"]
         groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
-        settings = D3PMConfig(**state.config["settings"])
+        settings = D3PMConfig(**as_stored(state.config["settings"], len(prevalence)))
         rules = Rules.from_json(state.config.get("rules", {}), groups)
         generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups, rules=rules)
         weights = {name[len(NETWORK) :]: value for name, value in state.tensors.items() if name.startswith(NETWORK)}

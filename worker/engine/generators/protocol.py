@@ -18,6 +18,7 @@ from ehr.generators.spec import AUTO
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
+from ehr.streams import RecordStream
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.conditional_prevalence import ConditionalPrevalence
 from worker.engine.training import Hooks
@@ -129,7 +130,7 @@ def meeting_rows(seed: int, chunk: int, rows: int, number: int, share: float) ->
 class FitRequest:
     """What to learn from and how. `settings` are the generator's own (`spec.settings`), or plain values for them."""
 
-    train: Records
+    train: Records | RecordStream
     holdout: Records | None = None
     settings: Config | dict[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -138,6 +139,11 @@ class FitRequest:
     checkpoint: Checkpoint | None = None  # resume from here
     groups: Groups | None = None  # codes of which one holds; records that break one are not learned from
     rules: Rules | None = None  # pairs that no record has, over the same groups
+
+    @property
+    def records(self) -> Records:
+        """All training records in memory, for whoever cannot learn from a stream of them."""
+        return self.train if isinstance(self.train, Records) else Records.concatenate(list(self.train.pools()))
 
 
 class Generator(ABC):

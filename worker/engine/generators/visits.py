@@ -1,6 +1,7 @@
 """Patients over time by masked diffusion within a visit, visit after visit."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -8,31 +9,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ehr.errors import DataError, StateError
+from ehr.errors import DataError, StateError, TrainingStopped
+from ehr.generators.d3pm import as_stored
 from ehr.generators.visits import VISITS, VisitsConfig
-from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
 from worker.engine.histories.batch import Batch, Learnable, keeping
-from worker.engine.histories.earlier import Earlier
-from worker.engine.histories.gaps import GapBuckets
+from worker.engine.histories.calibration import Course, calibrate, recurrences
+from worker.engine.histories.likelihood import history_losses, last_visits
 from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.particles import conditioned_histories, pilot_of
 from worker.engine.histories.pilot import Pilot
-from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks, join
+from worker.engine.histories.protocol import (
+    HistoryFit,
+    HistoryGenerator,
+    HistoryLosses,
+    HistoryRequest,
+    LastVisits,
+    histories_in_chunks,
+    join,
+)
 from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
 from worker.engine.noise import HIDDEN, AbsorbingNoise
-from worker.engine.training import TrainingRun, precision, resolve_device, seeded
+from worker.engine.training import Hooks, TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 PATIENTS_AT_ONCE = 256
+CALIBRATED_ON = 30_000  # drawn visits, in each round
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 
@@ -74,14 +84,14 @@ class VisitsGenerator(HistoryGenerator):
         )
         if train is None or len(train) == 0:
             raise DataError("there is nothing to learn from: every patient breaks a group")
-        tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups)
+        tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups, request.rules)
         records = tokens.records(train.histories, train.cut)
         sizes = np.append(np.bincount(records.sizes()), 0)  # the last entry stands for anything larger
         prevalence = torch.from_numpy(records.prevalence())
         most = int(train.histories.visit_counts().max())
         generator = cls(config, tokens, prevalence, torch.from_numpy(sizes / sizes.sum()), most, request.seed)
         prior = prior_logits(generator.noise, prevalence)[: tokens.n_codes]
-        generator.denoiser.start_copying(*_recurrences(train.histories), prior)
+        generator.denoiser.start_copying(*recurrences(train.histories), prior)
         visits = torch.from_numpy(train.histories.visit_counts())
         generator.denoiser.start_ending(visits, torch.from_numpy(train.cut), tokens.last)
         generator.to(resolve_device(request.device))
@@ -95,8 +105,24 @@ class VisitsGenerator(HistoryGenerator):
     def fit(cls, request: HistoryFit) -> Self:
         generator, run = cls.prepare(request)
         generator.curve = run.to_the_end()
-        generator.denoiser.eval()
+        assert isinstance(run.train, Learnable)
+        generator.calibrate(run.train, request.seed, request.hooks)
         return generator
+
+    def calibrate(self, train: Learnable, seed: int = 0, hooks: Hooks | None = None) -> None:
+        """Draw some patients and shift how often things happen to them to how often they do in training patients."""
+
+        def check(done: int, of: int) -> None:
+            if hooks is not None and hooks.should_stop is not None and hooks.should_stop():
+                raise TrainingStopped("stopped at the caller's request while the model was being calibrated")
+
+        visits, most_tokens = len(train.histories.visits), len(self.sizes) - 1
+        patients = min(max(round(CALIBRATED_ON * len(train) / visits), 256), max(len(train), 256))
+        real = Course.of(train.histories, self.tokens, most_tokens, train.cut)
+        for number in range(self.config.calibration_rounds):
+            drawn = self.sample(HistoryRequest(patients, seed=chunk_seed(seed, number)), check)
+            course = Course.of(drawn, self.tokens, most_tokens, np.zeros(len(drawn), dtype=bool))
+            calibrate(self.denoiser, self.tokens, course, real)
 
     def to(self, device: torch.device) -> None:
         self.device = device
@@ -110,6 +136,12 @@ class VisitsGenerator(HistoryGenerator):
         generator = torch.Generator(self.device).manual_seed(seed)
         rows = Learnable.of(histories, self.config.most_visits)
         return visits_elbo(self.denoiser, self.noise, self.tokens, rows, generator, draws)
+
+    def history_losses(self) -> HistoryLosses:
+        return partial(history_losses, self.denoiser, self.noise, self.tokens, self.config.most_visits)
+
+    def last_visits(self) -> LastVisits:
+        return partial(last_visits, self.denoiser, self.noise, self.tokens)
 
     @torch.no_grad()
     def next_visits(self, histories: Histories) -> NDArray[np.float32]:
@@ -160,9 +192,9 @@ class VisitsGenerator(HistoryGenerator):
         key = replace(condition, prompt=None)  # one request has one prompt
         if key not in ready:
             steering = Steering(model, condition)
-            ready[key] = steering, pilot_of(model, steering, request.seed)
+            ready[key] = steering, pilot_of(steering, request.seed)
         steering, pilot = ready[key]
-        histories, effective = conditioned_histories(model, steering, pilot, len(rows), place, seed)
+        histories, effective = conditioned_histories(steering, pilot, len(rows), place, seed)
         if request.effective_size is not None:
             request.effective_size.add(len(rows), effective)
         return histories
@@ -178,31 +210,22 @@ class VisitsGenerator(HistoryGenerator):
 
     def state(self) -> State:
         tensors = {f"denoiser/{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
-        tensors |= {
-            "prevalence": self.prevalence.cpu(),
-            "sizes": self.sizes,
-            "static": torch.from_numpy(self.tokens.static),
-            "gap_edges": torch.from_numpy(self.tokens.gaps.edges),
-        }
+        tensors |= {"prevalence": self.prevalence.cpu(), "sizes": self.sizes} | self.tokens.tensors()
         config: dict[str, Any] = {
             "generator": self.spec.name,
             "version": STATE_VERSION,
             "settings": self.config.model_dump(),
-            "codes": self.tokens.n_codes,
-            "groups": self.tokens.groups.as_json(range(len(self.tokens))),
             "most_visits": self.most_visits,
             "curve": self.curve,
         }
-        return State(tensors, config)
+        return State(tensors, config | self.tokens.as_json())
 
     @classmethod
     def from_state(cls, state: State) -> Self:
         state.require(cls.spec.name, STATE_VERSION)
         config, tensors = state.config, state.tensors
-        gaps, static = GapBuckets(tensors["gap_edges"].numpy()), tensors["static"].numpy()
-        groups = Groups.from_json(config["groups"], range(len(tensors["prevalence"])))
-        tokens = VisitTokens(config["codes"], static, gaps, groups)
-        settings = VisitsConfig(**config["settings"])
+        tokens = VisitTokens.from_state(tensors, config)
+        settings = VisitsConfig(**as_stored(config["settings"], len(tensors["prevalence"])))
         generator = cls(settings, tokens, tensors["prevalence"], tensors["sizes"], config["most_visits"])
         prefix = "denoiser/"
         weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -213,17 +236,3 @@ class VisitsGenerator(HistoryGenerator):
         generator.curve = list(config["curve"])
         generator.denoiser.eval()
         return generator
-
-
-def _recurrences(histories: Histories) -> tuple[Tensor, Tensor]:
-    """(visits before which each code was seen, those of them that have it), (2, N) each: not at the visit before, and
-    at the visit before."""
-    earlier = Earlier.of(histories)
-    key = earlier.in_last.long() * histories.n_codes + earlier.codes
-    pairs = earlier.rows * histories.n_codes + earlier.codes
-    visits = histories.visits
-    there = torch.from_numpy(np.isin(pairs.numpy(), visits.rows() * histories.n_codes + visits.indices))
-    shape = (2, histories.n_codes)
-    tried = torch.bincount(key, minlength=2 * histories.n_codes).float().view(shape)
-    kept = torch.bincount(key[there], minlength=2 * histories.n_codes).float().view(shape)
-    return tried, kept

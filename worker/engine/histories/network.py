@@ -5,9 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ehr.generators.visits import VisitsConfig
+from worker.engine.denoisers.base import UNKNOWN_SIZE
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.sparse import SparseDenoiser
 from worker.engine.histories.earlier import FEATURES, Earlier, Journal, visits_before
+from worker.engine.histories.tilt import tilt
 from worker.engine.noise import HIDDEN, PRESENT, Noise
 from worker.engine.sizes import WIDTH as SIZE_WIDTH
 
@@ -24,6 +26,7 @@ class VisitDenoiser(SparseDenoiser):
     """
 
     name = "visits"
+    adds_up = False  # what earlier visits make likely is tilted instead, before the trunk hears of it
 
     def __init__(self, noise: Noise, prevalence: Tensor, sizes: Tensor, n_codes: int, config: VisitsConfig) -> None:
         """`prevalence` (tokens,) and `sizes` as for records of tokens, of which the first `n_codes` are codes."""
@@ -40,11 +43,14 @@ class VisitDenoiser(SparseDenoiser):
         self.by_number = nn.Embedding(COUNTED, noise.n_codes)
         self.seen = nn.Embedding(n_codes, width)
         self.seen_last = nn.Embedding(n_codes, width)
-        self.to_size = nn.Linear(state + FEATURES, SIZE_WIDTH)
+        self.to_size = nn.Linear(state + FEATURES + 2, SIZE_WIDTH)
         self.copied = nn.Parameter(torch.zeros(n_codes, COPIED))
         # One learned weight for each earlier code and each token to come, as `pairwise` is within the visit.
         self.pairwise_seen = nn.Embedding(n_codes, noise.n_codes)
         self.pairwise_last = nn.Embedding(n_codes, noise.n_codes)
+        if config.denoiser.size_first:
+            self.from_tilt = nn.Parameter(torch.zeros(1, width))
+            self.tilted = nn.Parameter(self.alone.float())
         nn.init.normal_(self.visit.weight, std=0.3)
         for table in (self.seen, self.seen_last, self.from_number):
             nn.init.normal_(table.weight, std=0.1)
@@ -62,8 +68,21 @@ class VisitDenoiser(SparseDenoiser):
         logits = logits + earlier.bag(self.pairwise_last.weight, earlier.in_last) + self.by_number(number)
         copied = (self.copied[earlier.codes] * copy_features(earlier)).sum(1)  # (K,)
         logits = logits.index_put((earlier.rows, earlier.codes), copied, accumulate=True)
-        size = self.to_size(torch.cat([state, earlier.numbers], dim=1))
+        p = torch.sigmoid(self.out.bias + logits).detach() * self.alone
+        expected, spread = p.sum(1), (p * (1 - p)).sum(1)
+        counted = torch.stack([expected / 4, spread.sqrt()], dim=1)
+        size = self.to_size(torch.cat([state, earlier.numbers, counted], dim=1))
         return Beside(trunk, logits, size)
+
+    @torch.no_grad()
+    def tilt(self, x: Tensor, left: Tensor | None, beside: Beside | None) -> Tensor | None:
+        """By what earlier visits make likely; 0 where the number of codes is not known."""
+        if self.tilted is None or left is None or beside is None:
+            return None
+        groups, hidden = self.noise.groups, x == HIDDEN
+        due = (groups.holds(x, HIDDEN) & ~groups.holds(x, PRESENT) & ~groups.optional).sum(1)
+        shift = tilt(self.out.bias + beside.logits, hidden & self.alone, left - due)
+        return torch.where(left == UNKNOWN_SIZE, 0.0, shift)
 
     @torch.no_grad()
     def given_each(self, codes: Tensor) -> Tensor | None:

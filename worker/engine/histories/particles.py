@@ -18,7 +18,7 @@ from worker.engine.histories.events import Plan
 from worker.engine.histories.pilot import LEAST, Pilot
 from worker.engine.histories.steering import Steering
 from worker.engine.histories.tokens import VisitTokens
-from worker.engine.histories.walk import Drawn, Place, VisitModel, gaps_of
+from worker.engine.histories.walk import Drawn, Place, gaps_of
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 from worker.engine.smc import POPULATION, resampled, systematic
 
@@ -29,8 +29,9 @@ PILOTS = 256  # patients
 class Particles:
     """Slots, of which some histories have ended; the journal has a row for each that goes on."""
 
-    def __init__(self, model: VisitModel, steering: Steering, slots: int, chunk: Place, seed: int) -> None:
-        self.model, self.steering, self.chunk = model, steering, chunk
+    def __init__(self, steering: Steering, slots: int, chunk: Place, seed: int) -> None:
+        model = self.model = steering.model
+        self.steering, self.chunk = steering, chunk
         self.generator = torch.Generator(model.device).manual_seed(seed)
         self.rng = np.random.default_rng(seed)
         self.journal: Journal = model.journal(slots)
@@ -125,11 +126,11 @@ def write_visit(x: Tensor, tokens: VisitTokens, prompt: Histories, number: int) 
 
 
 def conditioned_histories(
-    model: VisitModel, steering: Steering, pilot: Pilot | None, patients: int, chunk: Place, seed: int
+    steering: Steering, pilot: Pilot | None, patients: int, chunk: Place, seed: int
 ) -> tuple[Histories, float]:
     """Patients who satisfy the steering's condition, and how many independent ones they are worth."""
     slots = -(-patients // TAKEN) * POPULATION
-    particles = Particles(model, steering, slots, chunk, seed)
+    particles = Particles(steering, slots, chunk, seed)
     plan, particles.log_weight = steering.plan(slots, pilot, particles.rng)
     for number in range(steering.most):
         if len(particles.alive) == 0:
@@ -141,13 +142,14 @@ def conditioned_histories(
     return histories.take(rows), effective * patients / len(histories)
 
 
-def pilot_of(model: VisitModel, steering: Steering, seed: int) -> Pilot | None:
+def pilot_of(steering: Steering, seed: int) -> Pilot | None:
     """When the events of a condition happen to those who begin as it says; None if there are none."""
     if not steering.events:
         return None
-    asked = steering.condition
+    asked, model = steering.condition, steering.model
     begins = Steering(model, HistoryCondition(asked.n_codes, start=asked.start, prompt=asked.prompt))
-    particles = Particles(model, begins, PILOTS, Place(seed, 0), seed)
+    begins.shut = steering.shut
+    particles = Particles(begins, PILOTS, Place(seed, 0), seed)
     plan, _ = begins.plan(PILOTS, None, particles.rng)
     open_ = torch.ones(PILOTS, len(steering.events), dtype=torch.bool, device=model.device)
     pilot = Pilot([np.full(steering.most, LEAST) for _ in steering.events], np.full(steering.most, LEAST))

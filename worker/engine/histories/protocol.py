@@ -16,9 +16,15 @@ from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.history_conditions import HistoryCondition, HistoryTarget
 from ehr.records import Records, indptr_of
+from ehr.rules import Rules
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators.protocol import EffectiveSize, SampleProgress, State, meeting_rows
 from worker.engine.training import Hooks
+
+# Histories, a seed and a number of noises: the loss of a visit of each patient at several rates of noise, (P, rates).
+HistoryLosses = Callable[[Histories, int, int], NDArray[np.float64]]
+# Histories, and codes that are known of their last visits: P(code at the last visit | that and all before), (P, N).
+LastVisits = Callable[[Histories, Records], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class HistoryFit:
     checkpoint: Checkpoint | None = None  # resume from here
     visit_groups: Groups | None = None  # codes of which one holds at every visit
     static_groups: Groups | None = None  # and of every patient
+    rules: Rules | None = None  # of visits with what is true of their patient
 
     def __post_init__(self) -> None:
         if len(self.train) == 0 or len(self.train.visits.indices) == 0:
@@ -92,6 +99,14 @@ class HistoryGenerator(ABC):
     def to(self, device: torch.device) -> None:
         """Draw on this device from now on; one with a network moves it there."""
         self.device = device
+
+    def history_losses(self) -> HistoryLosses | None:
+        """How much each patient's visits surprise the model, for audits; None where a generator cannot tell."""
+        return None
+
+    def last_visits(self) -> LastVisits | None:
+        """How likely codes are at a patient's last visit, for audits; None where a generator cannot tell."""
+        return None
 
     @abstractmethod
     def state(self) -> State:

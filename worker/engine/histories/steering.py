@@ -6,7 +6,7 @@ Each step weighs a patient by the network's probability of what it was told, bes
 where a code that was likely all along was kept away, the patient counts for less.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ehr.errors import ConditionError
 from ehr.history_conditions import MOST_DAYS, HistoryCondition
 from worker.engine.denoisers import Reading
 from worker.engine.groups import GroupTable
+from worker.engine.histories.asked_rules import rules_under, shut_static
 from worker.engine.histories.earlier import Journal
 from worker.engine.histories.events import Plan, events_of, planned
 from worker.engine.histories.gaps import Room
@@ -30,7 +31,9 @@ class Steering:
     """A condition in the tokens of a model, and what it says of each visit."""
 
     def __init__(self, model: VisitModel, condition: HistoryCondition) -> None:
-        self.model, self.condition = model, condition
+        rules = rules_under(model.tokens, condition)
+        self.model = model if rules is model.tokens.rules else replace(model, tokens=replace(model.tokens, rules=rules))
+        self.condition = condition
         self.given = 0 if condition.prompt is None else len(condition.prompt.visits)
         least, most = condition.visits
         self.most = min(model.most_visits, model.most_visits if most is None else most)
@@ -42,6 +45,7 @@ class Steering:
         self.least = max(least, condition.fewest_visits)
         sets, self.orders = events_of(condition)
         self.events = [self._tokens(codes) for codes in sets]
+        self.shut = shut_static(self.model.tokens, sets) if condition.prompt is None else []
         for codes in self.events:
             if not bool((model.prevalence[codes] > 0).any()):
                 raise ConditionError("no visit of the training patients has any of the codes that are asked for")
@@ -123,6 +127,8 @@ class Steering:
             absent[:, sorted(condition.none_of)] = True
             due += [(everyone, self._tokens(group - condition.none_of)) for group in _groups(condition)]
         start = self.condition.start
+        if number == 0:
+            absent[:, self.shut] = True
         if number == 0 and start is not None:
             absent[:, self._static(start.none_of)] = True
             due += [(everyone, self._static(group - start.none_of)) for group in _groups(start)]
@@ -233,7 +239,7 @@ class Steering:
         to_come = (plan.last_needed - number).clamp(min=0).cpu().numpy()
         low = np.where(number + 1 == self.most, shortest - day, 0).clip(0)
         high = np.full(len(day), MOST_DAYS) if longest is None else longest - day - to_come * self._shortest_gap()
-        room = Room.between(tokens.gaps.edges, low, high.clip(0))
+        room = Room.between(tokens.gaps, low, high.clip(0))
         codes = torch.arange(tokens.first_gap, tokens.first_end, device=told.x.device)
         share = torch.from_numpy(room.share).to(told.x.device)
         p = self._probability(reading, codes)[:, 1:].clamp(min=LEAST) * share

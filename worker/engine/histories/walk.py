@@ -5,6 +5,7 @@ A visit is drawn as a record is (worker/engine/reveal.py), with what is known of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from worker.engine.histories.network import VisitDenoiser
 from worker.engine.histories.tokens import VisitTokens, in_order
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
 from worker.engine.reveal import deal_offsets, reveal_sample
+from worker.engine.rules import RuleTable
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,16 @@ class VisitModel:
         if number + 1 == self.most_visits:
             x[:, tokens.first_end] = ABSENT
             x[:, tokens.last] = PRESENT
+        return self.closed(x)
+
+    @cached_property
+    def rules(self) -> RuleTable | None:
+        return self.tokens.rule_table.to(self.device) if len(self.tokens.rules) else None
+
+    def closed(self, x: Tensor) -> Tensor:
+        """Visits (B, tokens) with what follows by rules from what is known of them, such as who the patient is."""
+        if self.rules is not None:
+            self.rules.close(x)
         return x
 
     @torch.no_grad()
@@ -82,20 +94,21 @@ class VisitModel:
         self, x: Tensor, size: Tensor | None, beside: Beside, number: int, chunk: "Place", generator: torch.Generator
     ) -> Tensor:
         """Visits (B, tokens) that begin as `x` and have `size` tokens; `number` counts the patient's visits from 0."""
-        groups = self.network.noise.groups
+        groups, x = self.network.noise.groups, self.closed(x.clone())
         reading = self.network.reading(x, size, beside)
         hidden = (x == HIDDEN).any(0).nonzero().squeeze(1)
         blocks = blocks_of_chunk(
             hidden, self.prevalence, self.ties, self.steps, chunk.seed, chunk.number + number, groups, self._leading()
         )
         offsets = deal_offsets(len(self.tokens), chunk.seed, chunk.number * self.most_visits + number).to(x.device)
-        return reveal_sample(reading, blocks, offsets, generator, groups)
+        return reveal_sample(reading, blocks, offsets, generator, groups, self.rules)
 
     def _leading(self) -> Sequence[Tensor]:
-        """Gap and ending come before codes."""
+        """Gap and ending come before codes, and so do groups that rules are about."""
         tokens = self.tokens
         spans = ((tokens.first_gap, tokens.first_end), (tokens.first_end, len(tokens)))
-        return [torch.arange(*span, device=self.device) for span in spans]
+        of_rules = [] if self.rules is None else self.rules.leading
+        return [*(torch.arange(*span, device=self.device) for span in spans), *of_rules]
 
 
 @dataclass(frozen=True)

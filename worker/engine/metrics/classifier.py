@@ -89,7 +89,7 @@ def trained_scores(train: Records, test: Records, label: Label, trees: int = TRE
 def usable_codes(train: Records) -> NDArray[np.int64]:
     """The codes that enough training records have for a leaf of their own. LightGBM would drop the others itself, with
     the same trees, after carrying them through every matrix."""
-    return np.flatnonzero(np.bincount(train.indices, minlength=train.n_codes) >= SMALLEST_LEAF)
+    return np.flatnonzero(train.counts() >= SMALLEST_LEAF)
 
 
 def _lightgbm() -> Any:

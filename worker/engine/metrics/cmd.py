@@ -1,5 +1,7 @@
 """Correlation matrix distance: do codes that go together in real records also go together in synthetic ones?"""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -10,11 +12,14 @@ from worker.engine.metrics.measurement import Bounds, CohortMetric, Measurement,
 from worker.engine.metrics.verdicts import between_yardsticks
 
 BOUNDS: Bounds = (0.0, None)
+WIDE = 4096  # codes, from which on pairs that never meet are not stored
+ROWS = 512
 
 
-def co_occurrence(records: Records) -> csr_array:
-    """In how many records each pair of codes stands together, (N, N); the diagonal counts the codes themselves."""
-    x = records.to_csr(np.float64)
+def co_occurrence(records: Records, codes: NDArray[np.int64] | None = None) -> csr_array:
+    """In how many records each pair of (some) codes stands together, (N, N); the diagonal counts the codes
+    themselves."""
+    x = records.to_csr(np.float64) if codes is None else records.to_csr(np.float64)[:, codes]
     return x.T @ x
 
 
@@ -41,6 +46,72 @@ def distance(a: NDArray[np.float64], n_a: int, b: NDArray[np.float64], n_b: int)
     return float(np.linalg.norm(correlation(a, n_a) - correlation(b, n_b)))
 
 
+def wide_distances(cohort: Records, test: Records, rng: np.random.Generator) -> tuple[float, list[float]]:
+    """(the distance of the whole sets, that without each pair of groups) for vocabularies of which N x N numbers fit no
+    memory: most pairs never meet, and their correlations are a product of two vectors.
+
+    With c the co-occurrences, d the inverse deviations and u = p d, a correlation off the diagonal is
+    c_ij d_i d_j / n - u_i u_j. The squared norm of the difference of two such matrices is a sum over the pairs that
+    meet and some products of the vectors; some codes' rows are added at a time.
+    """
+    pairs = [(cohort, test), *zip(random_groups(cohort, rng), random_groups(test, rng), strict=True)]
+    counts = [[each.counts() for each in pair] for pair in pairs]
+    whole = counts[0]
+    sides = [
+        [
+            Vectors.of(count if place == 0 else all_of - count, len(every) - (0 if place == 0 else len(part)))
+            for every, part, count, all_of in zip((cohort, test), pair, each, whole, strict=True)
+        ]
+        for place, (pair, each) in enumerate(zip(pairs, counts, strict=True))
+    ]
+    squares = [a.square_of_products(b) for a, b in sides]
+    matrices = [[(x.T.tocsr(), x) for x in (each.to_csr(np.float64) for each in pair)] for pair in pairs]
+    for start in range(0, cohort.n_codes, ROWS):
+        rows = slice(start, start + ROWS)
+        together = [[(by_code[rows] @ x).tocsr() for by_code, x in pair] for pair in matrices]
+        for place, (a, b) in enumerate(sides):
+            both = together[0] if place == 0 else [t - g for t, g in zip(together[0], together[place], strict=True)]
+            squares[place] += a.square_of_sums(b, both[0], both[1], start)
+    value, *leave_outs = (float(np.sqrt(max(square, 0.0))) for square in squares)
+    return value, leave_outs
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Of `n` records: p / deviation and 1 / deviation of each code, 0 where it does not vary, (N,)."""
+
+    u: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    n: int
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], n: int) -> "Vectors":
+        p = counts / n
+        deviation = np.sqrt(p * (1 - p))
+        inverse = np.divide(1.0, deviation, out=np.zeros_like(p), where=deviation > 0)
+        return cls(p * inverse, inverse, n)
+
+    def square_of_products(self, other: "Vectors") -> float:
+        """Sum over i != j of (u_i u_j - v_i v_j)^2, and of the diagonal, where correlations are 1 or 0."""
+        u, v = self.u**2, other.u**2
+        off = u.sum() ** 2 + v.sum() ** 2 - 2 * float(self.u @ other.u) ** 2 - float(((u - v) ** 2).sum())
+        return float(off + ((self.inverse > 0) != (other.inverse > 0)).sum())
+
+    def square_of_sums(self, other: "Vectors", mine: csr_array, others: csr_array, start: int) -> float:
+        """What the pairs that meet add to it; of the rows from `start`."""
+        s = (self._scaled(mine, start) - other._scaled(others, start)).tocoo()
+        row, column = s.coords[0] + start, s.coords[1]
+        off = row != column
+        row, column, value = row[off], column[off], s.data[off]
+        products = self.u[row] * self.u[column] - other.u[row] * other.u[column]
+        return float((value * (value - 2 * products)).sum())
+
+    def _scaled(self, together: csr_array, start: int) -> csr_array:
+        rows = np.repeat(np.arange(together.shape[0]), np.diff(together.indptr)) + start
+        data = together.data / self.n * self.inverse[rows] * self.inverse[together.indices]
+        return csr_array((data, together.indices, together.indptr), shape=together.shape)
+
+
 def measure(cohort: Records, test: Records, train: Records, rng: np.random.Generator) -> Measurement:
     """The distance of the whole sets, with the interval of leaving out one group of each at a time.
 
@@ -50,6 +121,9 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
     """
     if (reason := too_few(cohort=cohort, **{"test set": test})) is not None:
         return Measurement(absent=reason)
+    if cohort.n_codes > WIDE:
+        value, leave_outs = wide_distances(cohort, test, rng)
+        return jackknife_interval(value, leave_outs, BOUNDS, len(cohort))
     in_cohort, in_test = co_occurrence(cohort).toarray(), co_occurrence(test).toarray()  # (N, N)
     leave_outs = []
     # one group's matrix at a time: all twenty together would be the largest thing in memory

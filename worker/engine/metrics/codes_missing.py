@@ -14,7 +14,7 @@ def measure(cohort: Records, test: Records, train: Records, rng: np.random.Gener
     """The number of codes that some training record has and no record of the cohort."""
     if (reason := too_few(cohort=cohort)) is not None:
         return Measurement(absent=reason)
-    in_train = np.bincount(train.indices, minlength=train.n_codes) > 0  # (N,)
+    in_train = train.counts() > 0  # (N,)
     if not in_train.any():
         return Measurement(absent="no training record has any code")
     of_group = code_counts(random_groups(cohort, rng))[:, in_train]  # (G, n)

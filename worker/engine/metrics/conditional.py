@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ehr.conditions import Condition
 from ehr.records import Records
@@ -29,21 +30,38 @@ def plan_conditional(
     """Attainment, the slice metrics and the effective sample size.
 
     `real` are unseen records of everyone; `unconditional` gives records of the same model drawn without the condition,
-    and is called when they are needed. The slice metrics have `value`, `floor` (half the real slice against the other)
-    and `unconditional` (ordinary synthetic records with the asked codes written in).
+    and is called when they are needed.
     """
-    satisfied = condition.satisfied_by(cohort)
     inside = real.take(np.flatnonzero(condition.satisfied_by(real)))
+
+    def imposed() -> Records | None:
+        ordinary = unconditional()
+        return None if ordinary is None else with_bits_set(ordinary, condition, real)
+
+    return plan_slice(cohort, condition.satisfied_by(cohort), inside, imposed, rng, effective)
+
+
+def plan_slice(
+    cohort: Records,
+    satisfied: NDArray[np.bool_],
+    inside: Records,
+    imposed: Callable[[], Records | None],
+    rng: np.random.Generator,
+    effective: float | None,
+) -> Plan[Result]:
+    """The same where it is known which records of the cohort have what was asked for, and which unseen real records are
+    `inside`. The slice metrics have `value`, `floor` (half the real slice against the other) and `unconditional`
+    (`imposed`: ordinary synthetic records with the asked codes written in).
+    """
 
     @cache
     def places() -> tuple[dict[str, Records | None], Records]:
         """In turn against half B of the real slice: generated records, half A, unconditional records, all of one size,
         because distances shrink with more records; and half B."""
-        ordinary, generated = unconditional(), cohort.take(np.flatnonzero(satisfied))
-        imposed = None if ordinary is None else with_bits_set(ordinary, condition, real)
+        written_in, generated = imposed(), cohort.take(np.flatnonzero(satisfied))
         a, b = (inside.take(rows) for rows in np.split(rng.permutation(len(inside)), [len(inside) // 2]))
         size = min(len(a), len(generated))
-        in_turn = {"value": generated, "floor": a, "unconditional": imposed}
+        in_turn = {"value": generated, "floor": a, "unconditional": written_in}
         return {role: None if each is None else sampled(each, size, rng) for role, each in in_turn.items()}, b
 
     def in_slice(metric: SliceMetric, stream: np.random.Generator) -> Result:
@@ -68,7 +86,7 @@ def plan_conditional(
 def with_bits_set(records: Records, condition: Condition, real: Records) -> Records:
     """Ordinary records made to satisfy the condition by writing it in: required codes are added, of each group that is
     not met the code most common in reality, and forbidden codes are removed."""
-    counts = np.bincount(real.indices, minlength=real.n_codes)
+    counts = real.counts()
     rows = np.repeat(np.arange(len(records)), records.sizes())
     kept = ~np.isin(records.indices, sorted(condition.none_of))
     all_rows, all_codes = [rows[kept]], [records.indices[kept].astype(np.int64)]

@@ -10,7 +10,7 @@ import numpy as np
 from ehr.errors import ConfigError
 from ehr.histories import Histories
 from ehr.records import Records
-from ehr.reports import FAMILIES, HISTORY_FAMILIES, Verdict
+from ehr.reports import FAMILIES, Verdict
 
 Measured = TypeVar("Measured")
 Bounds = tuple[float | None, float | None]  # None: no limit on that side
@@ -96,7 +96,7 @@ class Metric:
     words: Words
 
     def __post_init__(self) -> None:
-        if self.family not in (families := [family.name for family in (*FAMILIES, *HISTORY_FAMILIES)]):
+        if self.family not in (families := [family.name for family in FAMILIES]):
             raise ConfigError(f"there is no family {self.family!r} of metrics; known: {', '.join(families)}")
 
     def verdict(self, measured: Mapping[str, Measurement], known: Mapping[str, Any] | None = None) -> Verdict | None:

@@ -1,6 +1,6 @@
 """How d3pm learns from records: its objective, and restraint about what few patients have taught."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from worker.engine.training.denoisers import DenoiserLearner
 from worker.engine.training.devices import precision, seeded
 from worker.engine.training.links import LinkDescent
 from worker.engine.training.loop import Plan, TrainingRun
+from worker.engine.training.micro_batches import MicroBatch
 from worker.engine.training.processes import Processes
 
 CALIBRATION_ROUNDS = 3
@@ -33,26 +34,27 @@ class Objective(nn.Module):
         super().__init__()
         self.denoiser, self.noise, self.auxiliary_weight = denoiser, noise, auxiliary_weight
 
-    def forward(
-        self, x_start: Tensor, x_t: Tensor, t: Tensor, contexts: Contexts | None, shown: int
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(L_t, the objective at t, (B,) each; the mean loss of the contexts), nats.
-
-        What a record's other codes are is asked for the first `shown` contexts, how many they are for all of them.
-        """
+    def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """(L_t of the records, (B,); what this micro-batch adds to the batch's loss), nats."""
+        x_start, x_t, t, contexts = batch.x_start, batch.x_t, batch.t, batch.contexts
         size = x_start.sum(1)
         if contexts is None:
-            return *elbo_terms(self.denoiser(x_t, t, size), self.noise, x_start, x_t, t, self.auxiliary_weight), None
-        some, rows = contexts.share(slice(shown)), len(x_start)
+            logits = self.denoiser(x_t, t, size)
+            l_t, objective = elbo_terms(logits, self.noise, x_start, x_t, t, self.auxiliary_weight)
+            return l_t, (objective / batch.probability).mean() * batch.share
+        some, rows = contexts.share(slice(batch.shown)), len(x_start)
         logits = self.denoiser(  # in one call: another would cost as much as many more records
             torch.cat([x_t, some.x_known]),
             torch.cat([t, some.times(self.noise.timesteps)]),
             torch.cat([size, some.size]),
         )
         l_t, objective = elbo_terms(logits[:rows], self.noise, x_start, x_t, t, self.auxiliary_weight)
-        beside = some.loss(logits[rows:]).sum() / rows
+        loss = (objective / batch.probability).mean() * batch.share
+        beside = some.loss(logits[rows:]).sum() / rows * batch.share
         size_log_p = self.denoiser.size_log_probability(contexts.x_known)
-        return l_t, objective, beside if size_log_p is None else beside + contexts.size_loss(size_log_p).mean()
+        if size_log_p is not None:
+            beside = beside + contexts.size_loss(size_log_p).mean() * batch.context_share
+        return l_t, loss + beside
 
 
 class D3PMLearner(DenoiserLearner):
@@ -76,13 +78,16 @@ class D3PMLearner(DenoiserLearner):
         if few_patients is not None and links and config.pairwise_prior is not None:
             self.links = LinkDescent(links, few_patients.together, few_patients.patients, config.pairwise_prior)
         self.processes = Processes.current()
+        rows = denoiser.rows_per_gradient(device)
+        self.micro_batch = rows if config.micro_batch is None else config.micro_batch
         self.objective = self.processes.together(Objective(denoiser, self.noise, config.auxiliary_weight))
 
     def plan(self, records: int) -> Plan:
         """How the run is divided, with this many training records."""
         config, world = self.config, self.processes.world
         automatic = max(min(512, records // 50), 64) // world * world
-        batch_size = min(automatic if config.batch_size is None else config.batch_size, records)
+        fitting = records if records < world else records // world * world
+        batch_size = min(automatic if config.batch_size is None else config.batch_size, fitting)
         settle_epochs = round(config.settle_share * config.epochs)
         if batch_size % world:
             raise DataError(f"a batch of {batch_size} records cannot be shared evenly by {world} processes")
@@ -95,24 +100,32 @@ class D3PMLearner(DenoiserLearner):
         x_start = torch.from_numpy(batch.to_dense(np.uint8)).to(self.device)
         t, probability = self.times.draw(len(batch), run.generator)
         x_t = self.noise.q_sample(x_start, t, run.generator)
-        contexts = self._draw_contexts(x_start, run.generator)
-        mine = self.processes.own_rows
-        # dropout draws from torch's global generator
-        with precision(self.device), seeded(run.seed, run.step, self.processes.rank):
-            l_t, objective, context_loss = self.objective(
-                x_start[mine],
-                x_t[mine],
-                t[mine],
-                None if contexts is None else contexts.share(mine),
-                round(self.config.context_share * len(batch) / self.processes.world),
-            )
-        loss = (objective / probability[mine]).mean()
-        if context_loss is not None:
-            loss = loss + context_loss
-        self.descend(loss)
+        contexts, mine = self._draw_contexts(x_start, run.generator), self.processes.own_rows
+        own = MicroBatch(
+            x_start[mine],
+            x_t[mine],
+            t[mine],
+            probability[mine],
+            None if contexts is None else contexts.share(mine),
+            round(self.config.context_share * len(batch) / self.processes.world),
+        )
+        parts, l_t = list(own.parts(self.micro_batch)), []
+
+        def losses() -> Iterator[Tensor]:
+            for number, part in enumerate(parts):
+                # Processes wait for each other's gradients once a step.
+                with self.processes.summing(self.objective, number == len(parts) - 1):
+                    with precision(self.device):
+                        of_records, loss = self.objective(part)
+                    l_t.append(of_records.detach())
+                    yield loss
+
+        with seeded(run.seed, run.step, self.processes.rank):  # dropout draws from torch's global generator
+            self.descend(losses())
         # of all processes, so that their time samplers stay the same
-        self.times.update(self.processes.gather(t[mine]), self.processes.gather(l_t))
-        return float((l_t / probability[mine]).mean().detach())
+        drawn, terms = torch.cat([part.t for part in parts]), torch.cat(l_t)
+        self.times.update(self.processes.gather(drawn), self.processes.gather(terms))
+        return float((terms / torch.cat([part.probability for part in parts])).mean())
 
     def _draw_contexts(self, x_start: Tensor, generator: torch.Generator) -> Contexts | None:
         """Some records of the batch once more, as a condition shows them; the same number for every process."""

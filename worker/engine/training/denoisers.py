@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,9 +58,12 @@ class DenoiserLearner(Learner):
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.config, run)
 
-    def descend(self, loss: Tensor) -> None:
+    def descend(self, losses: Iterable[Tensor]) -> None:
+        """One step down the sum of some losses. Each is let go of before the next is asked for, and its graph with
+        it."""
         self.optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        for loss in losses:
+            torch.autograd.backward(loss)
         if self.links is not None:
             self.links.step(self.optimiser.param_groups[0]["lr"] / self.config.learning_rate)
         if self.config.gradient_clip is not None:

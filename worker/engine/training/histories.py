@@ -75,7 +75,7 @@ class HistoryLearner(DenoiserLearner):
             loss = loss + size_loss(self.denoiser, visits, beside).mean()
             sizes = self.denoiser.size_log_probability(contexts.x_known, shown)
             loss = loss if sizes is None else loss + contexts.size_loss(sizes).sum() / len(x_start)
-        self.descend(loss)
+        self.descend([loss])
         self.times.update(t, l_t)
         return float((l_t / probability).mean().detach())
 

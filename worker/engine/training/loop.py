@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ehr.errors import DataError, StateError, TrainingError, TrainingStopped
 from ehr.records import Records
+from ehr.streams import RecordStream
 from worker.engine.checkpoints import Checkpoint, flat, require_same_network
 
 
@@ -105,7 +106,7 @@ class TrainingRun:
     def __init__(
         self,
         learner: Learner,
-        train: Rows,
+        train: Rows | RecordStream,
         plan: Plan,
         seed: int,
         hooks: Hooks,
@@ -129,8 +130,8 @@ class TrainingRun:
             if self.step < self.settle_at and (self.learner.gives_up(self) or self._time_is_up()):
                 self.step = self.settle_at
                 continue
-            for rows in self._remaining_batches():
-                self._learn_from(self.train.take(rows))
+            for batch in self._remaining_batches():
+                self._learn_from(batch)
                 self._report()
                 if self.step % self.per_epoch == 0:
                     self.learner.end_epoch(self.step // self.per_epoch, self)
@@ -141,11 +142,14 @@ class TrainingRun:
     def _time_is_up(self) -> bool:
         return self.hooks.should_settle is not None and self.hooks.should_settle()
 
-    def _remaining_batches(self) -> Iterator[np.ndarray]:
+    def _remaining_batches(self) -> Iterator[Any]:
         epoch, done = divmod(self.step, self.per_epoch)
+        if isinstance(self.train, RecordStream):
+            yield from self.train.batches(self.seed, epoch, self.plan.batch_size, done, self.per_epoch)
+            return
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.train))
         for start in range(done * self.plan.batch_size, self.per_epoch * self.plan.batch_size, self.plan.batch_size):
-            yield order[start : start + self.plan.batch_size]
+            yield self.train.take(order[start : start + self.plan.batch_size])
 
     def _learn_from(self, batch: Any) -> None:
         loss = self.learner.step(batch, self)
@@ -200,7 +204,7 @@ class TrainingRun:
         self.curve = list(checkpoint.values["curve"])
 
 
-def require_codes(train: Records) -> None:
+def require_codes(train: Records | RecordStream) -> None:
     """DataError if the records hold nothing to learn from."""
-    if len(train) == 0 or len(train.indices) == 0:
+    if len(train) == 0 or not train.sizes().any():
         raise DataError("there is nothing to learn from: the training records are empty")

@@ -4,6 +4,7 @@ Every process draws the whole batch and works on its share of rows, so that any 
 path as one.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,11 @@ class Processes:
     def together(self, module: nn.Module) -> nn.Module:
         """The module with gradients that are the mean over all processes."""
         return module if self.world == 1 else DistributedDataParallel(module)
+
+    def summing(self, module: nn.Module, ends: bool) -> AbstractContextManager[None]:
+        """Around a forward and a backward pass of what `together` gave: gradients stay this process's own until those
+        of the last pass of a step are there."""
+        return nullcontext() if ends or not isinstance(module, DistributedDataParallel) else module.no_sync()
 
     def gather(self, values: Tensor) -> Tensor:
         """The values of all processes."""

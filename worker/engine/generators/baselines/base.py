@@ -95,18 +95,19 @@ class Baseline(Generator):
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         settings = cls.settings_of(request.settings)
-        require_codes(request.train)
-        if len(request.train) == 1:
+        train = request.records
+        require_codes(train)
+        if len(train) == 1:
             raise DataError(f"'{cls.spec.name}' cannot learn from a single record")
-        baseline = cls(settings, request.train.n_codes, request.seed)
+        baseline = cls(settings, train.n_codes, request.seed)
         baseline.to(resolve_device(request.device))
-        baseline.prepare(request.train)
-        batch_size = min(settings.batch_size, len(request.train))
+        baseline.prepare(train)
+        batch_size = min(settings.batch_size, len(train))
         plan = Plan(settings.epochs, batch_size, settings.ema_decay, settings.checkpoint_every)
         learner = _BaselineLearner(baseline)
-        run = TrainingRun(learner, request.train, plan, request.seed, request.hooks, request.checkpoint)
+        run = TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
         baseline.curve = run.to_the_end()
-        baseline.keep_to(request.groups, request.rules, request.train.prevalence())
+        baseline.keep_to(request.groups, request.rules, train.prevalence())
         baseline.network.eval()
         return baseline
 

@@ -1,6 +1,6 @@
 """Metrics of patients over time: a new one is one file here and one entry in TIME."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -37,9 +37,11 @@ def plan_time(
     markov: Histories,
     rng: np.random.Generator,
     names: Sequence[str] | None = None,
+    others: Mapping[str, Histories] | None = None,
 ) -> Plan[Result]:
     """Every metric of time (or those in `names`) beside its yardsticks: real training patients (`floor`), the same with
-    their visits `shuffled`, and patients of a model that knows the last visit only (`markov`).
+    their visits `shuffled`, and patients of a model that knows the last visit only (`markov`). `others` are measured in
+    the same way, under their names.
 
     All cohorts have one size, because only values at one size can be compared.
     """
@@ -49,12 +51,13 @@ def plan_time(
         known = ", ".join(metric.name for metric in TIME)
         raise ConfigError(f"there is no metric of time {unknown[0]!r}; known: {known}")
     draw, shuffle, *streams = rng.spawn(2 + len(TIME))
-    size = min(len(synth), len(train), len(markov))
+    size = min(len(each) for each in (synth, train, markov, *(others or {}).values()))
 
     @cache
     def cohorts() -> dict[str, Histories]:
         value, floor, last = (each.take(draw.permutation(len(each))[:size]) for each in (synth, train, markov))
-        return {"value": value, "floor": floor, "markov": last, "shuffled": shuffled(floor, shuffle)}
+        known = {"value": value, "floor": floor, "markov": last, "shuffled": shuffled(floor, shuffle)}
+        return known | {name: each.take(np.arange(size)) for name, each in (others or {}).items()}
 
     def measure(metric: HistoryMetric, seed: np.random.SeedSequence) -> Result:
         # one stream for all cohorts of a metric: what is drawn to measure one is drawn to measure the others

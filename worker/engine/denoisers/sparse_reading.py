@@ -1,0 +1,164 @@
+"""How the sparse denoiser reads records as they are revealed."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from worker.engine.denoisers.base import Reading
+from worker.engine.denoisers.beside import Beside
+from worker.engine.noise import HIDDEN, PRESENT
+
+if TYPE_CHECKING:
+    from worker.engine.denoisers.sparse import SparseDenoiser
+
+# With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
+MOSTLY_DISTINCT = 0.8
+
+
+class SparseReading(Reading):
+    """Reads a record as it is revealed, paying for what is new.
+
+    Sums are updated, only asked codes have logits, and records of which the same is known are read once: a cohort
+    begins with records that differ in nothing but their size.
+    """
+
+    def __init__(
+        self, denoiser: "SparseDenoiser", x: Tensor, size: Tensor | None, beside: Beside | None = None
+    ) -> None:
+        super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
+        self.network, self.beside = denoiser, beside
+        n = denoiser.n_codes
+        self.absent_rows = torch.zeros(n, denoiser.absent.out_features, device=x.device)
+        self.absent_rows[denoiser.common] = denoiser.absent.weight.detach().T
+        self.is_common = torch.zeros(n, dtype=torch.bool, device=x.device)
+        self.is_common[denoiser.common] = True
+        self.sum = torch.zeros(len(x), denoiser.absent.out_features, device=x.device)
+        if beside is not None:
+            self.sum += beside.trunk
+        self.present = torch.zeros(len(x), device=x.device)
+        self.hidden = torch.full((len(x),), float(n), device=x.device)
+        self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
+        self.links = None if denoiser.pairwise is None else Links.none(denoiser.pairwise.weight, denoiser.paired, x)
+        known = x != HIDDEN
+        self.words, self.key = _keys(known, size)
+        self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
+
+    def logits(self, codes: Tensor) -> Tensor:
+        network, (some, same_as) = self.network, self._distinct()
+        left = self.left()
+        context = network.context(
+            self.present[some],
+            self.hidden_mass[some],
+            self.hidden[some] / network.n_codes,
+            None if left is None else left[some],
+        )
+        tilt = network.tilt(self.x, left, self.beside)
+        if tilt is not None and network.from_tilt is not None:
+            context = context + tilt[some].unsqueeze(1) * network.from_tilt
+        z = network.trunk(self.sum[some] + context)
+        hidden, adds_up = self.x[some] == HIDDEN, left is not None and network.adds_up
+        # A size speaks of all hidden codes: where it is known, all are asked.
+        asked = torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)])) if adds_up else codes
+        logits = F.linear(z, network.out.weight[asked], network.out.bias[asked])
+        if self.links is not None:
+            linked = self.links.place[asked] >= 0
+            logits[:, linked] += self.links.sum[some][:, self.links.place[asked[linked]]]
+        if self.beside is not None:
+            logits += self.beside.logits[:, asked]
+        if tilt is not None and network.tilted is not None:
+            logits += tilt[some].unsqueeze(1) * network.tilted[asked]
+        if left is not None and adds_up:
+            groups = network.noise.groups.inside(asked)
+            shift = network.shift(logits, hidden[:, asked], left[some], groups)
+            place = torch.searchsorted(asked, codes)
+            logits = logits[:, place] + shift * (hidden[:, codes] & network.alone[codes])
+        return logits[same_as]
+
+    def reveal(self, codes: Tensor, present: Tensor) -> None:
+        fresh = self.x[:, codes] == HIDDEN
+        self._take_in(codes, fresh, fresh & present)
+
+    def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
+        """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
+        self.x[:, codes] = torch.where(fresh, on.to(self.x.dtype), self.x[:, codes])  # PRESENT is 1, ABSENT is 0
+        common = self.is_common[codes]
+        absent = fresh[:, common] & ~on[:, common]
+        self.sum.addmm_(absent.float(), self.absent_rows[codes[common]])
+        rows, columns = on.nonzero(as_tuple=True)
+        added = codes[columns]
+        self.sum.index_add_(0, rows, self.network.present.weight[added])
+        if self.links is not None:
+            self.links.add(rows, added)
+        self.key.index_add_(0, rows, self.words[added])
+        self.present += on.sum(1)
+        self.hidden -= fresh.sum(1)
+        self.hidden_mass -= fresh.float() @ self.network.prevalence[codes]
+
+    def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
+        """Records that differ in what is known of them, and for each record which of these it is like."""
+        if self.beside is not None:  # no two patients have one history
+            return slice(None), slice(None)
+        keys, like = torch.unique(self.key, return_inverse=True)
+        if len(keys) > MOSTLY_DISTINCT * len(like):
+            return slice(None), slice(None)
+        rows = torch.arange(len(like), device=like.device)
+        return torch.empty_like(keys).scatter_(0, like, rows), like
+
+    def anew(self, x: Tensor, rows: Tensor) -> Reading:
+        size = None if self.size is None else self.size[rows]
+        return SparseReading(self.network, x, size, None if self.beside is None else self.beside.take(rows))
+
+    def left(self) -> Tensor | None:
+        if self.size is None or self.network.remaining is None:
+            return None
+        return (self.size - self.present.long()).clamp(min=0)
+
+    def keep(self, rows: Tensor) -> None:
+        super().keep(rows)
+        for name in ("sum", "present", "hidden", "hidden_mass", "key"):
+            setattr(self, name, getattr(self, name)[rows])
+        if self.links is not None:
+            self.links.sum = self.links.sum[rows]
+        self.beside = None if self.beside is None else self.beside.take(rows)
+
+
+@dataclass
+class Links:
+    """What the present codes of records say, each by itself, of the codes that have links."""
+
+    table: Tensor  # (M, M)
+    place: Tensor  # (N,) of each code in the table; -1: it has no links
+    sum: Tensor  # (B, M)
+
+    @classmethod
+    def none(cls, table: Tensor, paired: Tensor | None, x: Tensor) -> Self:
+        """Of records in which nothing is present yet. `paired`: the codes of the table; None: all."""
+        place = torch.arange(x.shape[1], device=x.device)
+        if paired is not None:
+            place = torch.full_like(place, -1)
+            place[paired] = torch.arange(len(paired), device=x.device)
+        return cls(table.detach(), place, torch.zeros(len(x), len(table), device=x.device))
+
+    def add(self, rows: Tensor, codes: Tensor) -> None:
+        """The codes are present in these records."""
+        linked = self.place[codes] >= 0
+        self.sum.index_add_(0, rows[linked], self.table[self.place[codes[linked]]])
+
+
+def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A random number for each code, (N,), and for what is known of each record at first, (B,).
+
+    Codes are revealed to all records in one order. So two records of which the same was known at first differ only
+    where a code turns out to be present, and adding the numbers of those codes keeps their keys apart.
+    """
+    n = known.shape[1]
+    words = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * n + 1)).to(known.device)
+    of_present, of_known, of_size = words[:n], words[n:-1], words[-1]
+    key = torch.zeros(len(known), dtype=torch.long, device=known.device)
+    if bool(known.any()):
+        key += (known * of_known).sum(1)
+    return of_present, key if size is None else key + size * of_size

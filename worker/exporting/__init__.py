@@ -1,0 +1,1 @@
+"""Cohorts that leave for places outside, which whoever runs the service allows."""
