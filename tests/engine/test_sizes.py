@@ -1,6 +1,5 @@
-"""What a record's size says of its codes: log-odds that add up to it, and draws that fit it and favour no code."""
+"""What a record's size says of its codes: log-odds that add up to it, and a last block that keeps to it."""
 
-import pytest
 import torch
 
 from ehr.groups import Group, Groups
@@ -37,26 +36,6 @@ def test_members_of_a_group_count_as_the_one_that_they_are() -> None:
     others = torch.sigmoid(logits[:, 4:] + shift).sum(1)
     assert within.sum() > 10
     assert torch.allclose(others[within], torch.full_like(others[within], 2.0), rtol=0.02)
-
-
-def accepted_share(p: torch.Tensor, left: int, rest: float) -> torch.Tensor:
-    rows = 60_000
-    generator = torch.Generator().manual_seed(1)
-    found = reveal._fitting(p.expand(rows, -1), torch.full((rows,), left), torch.full((rows,), rest), generator)
-    return found.float().mean(0)
-
-
-def off(share: torch.Tensor, p: torch.Tensor) -> float:
-    """The log-odds that are furthest from what they should be."""
-    return float((torch.logit(share) - torch.logit(p)).abs().max())
-
-
-def test_what_fits_the_size_has_each_code_as_often_as_the_network_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    p = torch.tensor([0.6, 0.4, 0.3, 0.2, 0.1, 0.1, 0.05, 0.02])
-    corrected = accepted_share(p, left=4, rest=4 - float(p.sum()))
-    monkeypatch.setattr(reveal, "_made_up", lambda p, left, rest, crowding: p)
-    plain = accepted_share(p, left=4, rest=4 - float(p.sum()))
-    assert off(corrected, p) < 0.08 < 0.11 < off(plain, p)
 
 
 def test_the_last_codes_are_as_many_as_are_left() -> None:

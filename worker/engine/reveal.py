@@ -4,9 +4,9 @@ The records of a batch share one random order of the codes, so a call needs logi
 what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
 
     blocks   hold equally many expected codes and keep apart what goes together (worker/engine/blocks.py)
-    sizes    a block is drawn again until the rest of the record can hold the codes that are left, by odds that make
-             up for it; the last block holds just as many as it should; a record that is short of codes in the end
-             gets those that suit it best, of all blocks
+    sizes    a block is drawn again until the rest of the record can hold the codes that are left; the last block
+             holds just as many as it should; a record that is short of codes in the end gets those that suit it
+             best, of all blocks
     rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the
              probability the network says, but how many records have it hardly varies from cohort to cohort
 """
@@ -25,7 +25,6 @@ from worker.engine.rules import Keeping, RuleTable
 RARE = 2.0
 TRIES = 8  # draws of a block before the last one is taken
 UNDEALT = math.inf  # offset of a code that is never dealt, however rare it is
-ROUNDS = 2  # of making up for what acceptance does to the odds
 OVERFLOW = 0.02  # codes that may come later than the last block, or than a block after which none are expected
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread most evenly
 
@@ -212,7 +211,6 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
     """
     crowding = 1 - p.square().sum(1) / p.sum(1).square().clamp(min=1e-12)
     most_likely = _log_poisson(rest.floor(), rest)
-    p = _made_up(p, left, rest, crowding)
     present = _bernoulli(p, generator)
     present[left <= 0] = False
     open_rows = (left > 0).nonzero().squeeze(1)
@@ -226,45 +224,6 @@ def _fitting(p: Tensor, left: Tensor, rest: Tensor, generator: torch.Generator) 
             break
         present[open_rows] = _bernoulli(p[open_rows], generator)
     return present
-
-
-def _made_up(p: Tensor, left: Tensor, rest: Tensor, crowding: Tensor) -> Tensor:
-    """What to draw the codes with (B, C), so that each is in an accepted draw with its p.
-
-    Accepting draws by their number k alone favours likely codes over unlikely ones: having a code changes its odds by
-    f = E[chance(k + 1)] / E[chance(k)], k of all others. So its odds are divided by f. With G_m = E[chance(k + m)], k
-    of all codes (about binomial), and chances that fall off as r = G_2 G_0 / G_1^2, what f must be solves
-    p r f^2 + (1 - p - p G_1 / G_0) f = (1 - p) G_1 / G_0. That takes a code for one of many; one that makes up most of
-    its block has fewer others, and one that is alone has none: f = 1.
-    """
-    odds = p / (1 - p).clamp(min=1e-6)
-    expected = p.sum(1)
-    of_others = 1 - p / expected.clamp(min=1e-12).unsqueeze(1)
-    highest = float(expected.max()) if len(p) else 0.0
-    k = torch.arange(int(highest + 6 * highest**0.5) + 4, device=p.device)
-    remaining = left.unsqueeze(1) - k
-    log_chance = crowding.unsqueeze(1) * _log_poisson(remaining, rest.unsqueeze(1))
-    log_chance = log_chance.masked_fill(remaining < 0, -torch.inf)
-    chance = torch.exp(log_chance - log_chance.max(1, keepdim=True).values.clamp(min=-1e30))
-    for _ in range(ROUNDS):
-        g = [(_log_binomial(k, p)[:, : len(k) - m].exp() * chance[:, m:]).sum(1).clamp(min=1e-12) for m in range(3)]
-        step, bend = (g[1] / g[0]).unsqueeze(1), (g[2] * g[0] / g[1].square()).clamp(0.0, 1.0).unsqueeze(1)
-        half = (1 - p - p * step) / 2
-        # the root in the form that p = 0 leaves finite
-        f = (1 - p) * step / (half + (half.square() + p * bend * (1 - p) * step).sqrt()).clamp(min=1e-6)
-        odds_now = odds / f.clamp(0.5, 2.0) ** of_others
-        p = odds_now / (1 + odds_now)
-    return p
-
-
-def _log_binomial(k: Tensor, p: Tensor) -> Tensor:
-    """log P(k codes) for a number with the mean and the variance that codes with p (B, C) have, (B, K)."""
-    expected = p.sum(1, keepdim=True)
-    share = (p.square().sum(1, keepdim=True) / expected.clamp(min=1e-12)).clamp(1e-6, 1 - 1e-6)
-    n = expected / share
-    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1.0) - torch.lgamma((n - k + 1).clamp(min=1e-3))
-    log_p = ways + k * torch.log(share) + (n - k) * torch.log1p(-share)
-    return log_p.masked_fill(k >= n + 1, -torch.inf)
 
 
 def _log_poisson(k: Tensor, mean: Tensor) -> Tensor:

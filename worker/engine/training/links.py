@@ -34,5 +34,5 @@ class LinkDescent:
             if link.grad is None:
                 continue
             newton = (link.grad + pull * link) / (KNOWN * self.together / self.patients + pull)
-            link -= (RATE * rate * newton).clamp_(-LONGEST_STEP, LONGEST_STEP)
+            link.sub_((RATE * rate * newton).clamp_(-LONGEST_STEP, LONGEST_STEP))
             link.grad = None  # the optimiser of the other weights passes over it
