@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any
 
 from ehr.generators import CHUNK
+from ehr.generators.spec import DEALT, INDEPENDENTLY
 from runtime.broker import WorkerFacts
 from worker.contract import UNCONDITIONAL
 
@@ -38,7 +39,13 @@ def parallel_parts(workers: Sequence[WorkerFacts], threads: int) -> float:
 
 
 def expectation(
-    costs: dict[str, Any] | None, method: str | None, steps: int | None, n: int, part_records: int, at_a_time: float
+    costs: dict[str, Any] | None,
+    method: str | None,
+    steps: int | None,
+    n: int,
+    part_records: int,
+    at_a_time: float,
+    sampling: str = DEALT,
 ) -> Expectation:
     """`method` None is a request without conditions, `steps` None the model's own choice.
 
@@ -51,6 +58,8 @@ def expectation(
     cost = methods.get(method or UNCONDITIONAL, methods[UNCONDITIONAL])
     calls = cost["steps"] if steps is None or cost["steps"] is None else steps
     for_record = cost["seconds_per_chunk"] / CHUNK + (calls or 0) * cost["seconds_per_record_call"]
+    if sampling == INDEPENDENTLY:
+        for_record *= costs.get("independent_factor") or 1.0
     parts, part = parts_of(n, part_records)
     rounds = ceil(parts / at_a_time)
     seconds = JOB_SECONDS + costs["load_seconds"] + min(rounds * part, n) * for_record + rounds * PART_SECONDS

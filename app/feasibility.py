@@ -15,7 +15,7 @@ from ehr.audits import ModelAudit, withholding_verdict
 from ehr.canonical_request import CanonicalRequest
 from ehr.conditions import AskedTarget, Target
 from ehr.errors import ConditionError, RequestError, UnknownCodeError
-from ehr.generators import generator_spec
+from ehr.generators import generator_spec, spec_named
 from ehr.relaxation import ReadTarget, Term, nearest, read_targets, terms_of
 from ehr.support import ReferenceCohort, Requirement
 from model_store.tables import Model
@@ -33,6 +33,7 @@ class Feasibility:
     """`problem`: the request is impossible. `warnings`: it is possible, and there is something to know about it."""
 
     method: str | None  # how conditions would be met; None without conditions
+    sampling: str  # how records would be drawn
     support: SupportAnswer = NOT_KNOWN
     unknown: str | None = None  # why the support is not known
     problem: RequestError | None = None
@@ -59,19 +60,21 @@ def feasibility_of(services: Services, model: Model, body: GenerateRequest) -> F
     facts = services.facts_of(model)
     check_limits(services.settings.max_records, facts.timesteps, body)
     method = _method(model, body)
+    sampling = sampling_of(model, body, method)
     verdict = withholding_verdict(model.details)
     by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
     if not body.asks_for_something:
         warnings = [] if by_model is None else [by_model]
-        return Feasibility(method, *everyone(facts), warnings=warnings, withheld=by_model)
+        return Feasibility(method, sampling, *everyone(facts), warnings=warnings, withheld=by_model)
     asked = Asked(facts, services.reference_of(model), services.settings.smallest_condition, body)
     try:
         request, targets = asked.resolved()
     except (UnknownCodeError, ConditionError) as error:
-        return Feasibility(method, unknown=asked.unknown, problem=error, relaxation=asked.relaxed())
+        return Feasibility(method, sampling, unknown=asked.unknown, problem=error, relaxation=asked.relaxed())
     gate = asked.gate(ModelAudit.of(model.details), targets)
     return Feasibility(
         method,
+        sampling,
         asked.support(),
         asked.unknown,
         None,
@@ -206,6 +209,11 @@ def check_limits(max_records: int, timesteps: int | None, body: GenerateRequest)
     if body.steps is not None and timesteps is not None and body.steps > timesteps:
         calls = "one network call" if timesteps == 1 else f"{timesteps} network calls"
         raise RequestError(f"steps: this model makes at most {calls} for a record")
+
+
+def sampling_of(model: Model, body: GenerateRequest, method: str | None) -> str:
+    """What `body.sampling` means for this model; RequestError if it does not offer it."""
+    return spec_named(model.generator).sampling(body.sampling, model.details.get("settings") or {}, method)
 
 
 def _method(model: Model, body: GenerateRequest) -> str | None:

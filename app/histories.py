@@ -12,6 +12,7 @@ from app.feasibility import (
     check_limits,
     everyone,
     feasibility_of,
+    sampling_of,
     share_of,
 )
 from app.gate import Gate, gate_by, unknown
@@ -55,23 +56,26 @@ def _history_feasibility(services: Services, model: Model, body: GenerateRequest
     check_limits(services.settings.max_records, facts.timesteps, body)
     if body.asks_for_something or body.method != "auto":
         raise RequestError("conditions: this model draws patients over time; `history` says what they must be")
+    asks = body.history != AskedHistoryCondition()
+    sampling = sampling_of(model, body, "exact" if asks else None)
     verdict = withholding_verdict(model.details)
     by_model = None if verdict is None else f"every cohort of this model is withheld: {verdict.reason}"
     warnings = [] if by_model is None else [by_model]
-    if body.history == AskedHistoryCondition():
-        return Feasibility(None, *everyone(facts), warnings=warnings, withheld=by_model)
+    if not asks:
+        return Feasibility(None, sampling, *everyone(facts), warnings=warnings, withheld=by_model)
     if not spec_named(model.generator).methods:
         raise RequestError(f"history: a '{model.generator}' model meets no conditions; leave them out")
     asked = AskedOfPatients(facts, services.patients_of(model), services.settings.smallest_condition, body.history)
     try:
         condition = body.history.resolve(facts.vocabulary)
     except (UnknownCodeError, ConditionError) as error:
-        return Feasibility("exact", unknown=asked.unknown, problem=error, relaxation=asked.relaxed())
+        return Feasibility("exact", sampling, unknown=asked.unknown, problem=error, relaxation=asked.relaxed())
     support = asked.support(condition)
     gate = asked.gate(support.matching, ModelAudit.of(model.details))
     helps = gate.withholds is not None and by_model is None and asked.reference is not None
     return Feasibility(
         "exact",
+        sampling,
         support,
         asked.unknown,
         warnings=[*warnings, *filter(None, [gate.warning]), *asked.warnings(support)],

@@ -13,6 +13,7 @@ from ehr.formats.cdm import SourceCdm
 from ehr.formats.concepts import CodeConcepts
 from ehr.formats.read.rejects import Rejects
 from ehr.formats.write.protocol import BLOCK_RECORDS, Block, CohortSource
+from ehr.generators.auto import Shape
 from ehr.groups import find_groups
 from ehr.records import Records
 from worker.engine.generators import FitRequest, SampleRequest, generator_named
@@ -61,7 +62,7 @@ def read(folder: Path, **options: Any) -> tuple[Encoded, SourceCdm | None, dict[
 def _learned(encoded: Encoded, n: int) -> Records:
     train = encoded.records
     settings = generator_named("d3pm").spec.resolve(
-        "fast", {"training": {"epochs": 2}}, len(train), train.n_codes, on_gpu=False
+        "fast", {"training": {"epochs": 2}}, Shape(len(train), train.n_codes)
     )
     codes = encoded.vocabulary.codes
     rules = find_rules(train, codes, find_groups(train, codes))

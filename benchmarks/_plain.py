@@ -3,6 +3,7 @@
 import torch
 
 from ehr.records import Records
+from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.sampling import ancestral_sample
 
@@ -16,6 +17,7 @@ def plain_records(generator: D3PMGenerator, n: int, steps: int, seed: int = 0) -
     for start in range(0, n, AT_ONCE):
         draws = torch.Generator().manual_seed(seed * n + start)
         rows = min(AT_ONCE, n - start)
-        drawn = ancestral_sample(generator._denoise(rows, draws), generator.noise, rows, steps, draws)
+        denoise = generator._denoise(rows, SampleRequest(rows), draws)
+        drawn = ancestral_sample(denoise, generator.noise, rows, steps, draws)
         parts.append(Records.from_dense(drawn.numpy()))
     return Records.concatenate(parts)

@@ -23,6 +23,7 @@ from benchmarks._plausible_data import Data, data_in
 from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError
 from ehr.formats import writer_named
+from ehr.generators.auto import Shape
 from ehr.rules import Rules
 from worker.engine.generators import FitRequest, Generator, SampleRequest, generator_named
 from worker.engine.metrics import fidelity
@@ -82,7 +83,7 @@ def _show_rules(data: Data) -> None:
 def _trained(data: Data, preset: str, changes: dict[str, Any], kept: bool, work: Path | None) -> Generator:
     """The preset's model with groups and rules, or with every code by itself."""
     spec = generator_named("d3pm").spec
-    settings = spec.resolve(preset, changes, len(data.train), data.train.n_codes, on_gpu=False)
+    settings = spec.resolve(preset, changes, Shape(len(data.train), data.train.n_codes))
     name = f"{preset}-{'with' if kept else 'without'}"
     order = np.random.default_rng(0).permutation(len(data.train))
     holdout, train_on = (data.train.take(rows) for rows in np.split(order, [len(order) // 20]))
@@ -181,7 +182,7 @@ def _other(data: Data, name: str) -> Generator:
     train = subset(data.train, 5_000)
     if generator == "d3pm" and "epochs" not in changes.get("training", {}):
         changes = {**changes, "training": {"epochs": 1}}
-    settings = spec.resolve("fast" if spec.presets else None, changes, len(train), train.n_codes, on_gpu=False)
+    settings = spec.resolve("fast" if spec.presets else None, changes, Shape(len(train), train.n_codes))
     return generator_named(generator).fit(_with_rules(FitRequest(train, None, settings.config or {}), data.rules))
 
 

@@ -16,6 +16,7 @@ from benchmarks._harness import Figures, console, options, peak_rss_gib, progres
 from benchmarks._histories import Patients, patients_in
 from benchmarks._time_baselines import halo_cohort, history_fit, markov_cohort
 from benchmarks._time_conditions import against_exact, attainment
+from ehr.generators.auto import Shape
 from ehr.histories import Histories
 from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.generators.visits import VisitsGenerator
@@ -67,7 +68,7 @@ def _trained(data: Patients, epochs: int | None, figures: Figures, quick: bool) 
     changes: dict[str, Any] = {} if epochs is None else {"training": {"epochs": epochs}}
     if quick:
         changes["calibration_rounds"] = 1
-    settings = VisitsGenerator.spec.resolve(None, changes, len(data.train), len(data.vocabulary), on_gpu=False)
+    settings = VisitsGenerator.spec.resolve(None, changes, Shape(len(data.train), len(data.vocabulary)))
     with progress_bar("training") as advance, timed() as seconds:
         hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))
         model = VisitsGenerator.fit(history_fit(data, settings.config, hooks))

@@ -256,6 +256,10 @@ class Report(NamedCodes):
     records: int = Field(description="synthetic records")
     codes: int = Field(description="in the vocabulary")
     codes_left_out: int = Field(0, description="codes of the cohort that the data set does not know")
+    sampling: Literal["dealt", "independent"] | None = Field(
+        None,
+        description="`dealt`: a stratified sample; `independent`: each drawn by itself; null in older reports",
+    )
     condition: Asked | None = None
     history: AskedOverTime | None = Field(None, description="what patients over time must be", exclude_if=is_none)
     targets: list[AttainedTarget] = Field(default_factory=list)

@@ -52,6 +52,10 @@ class CohortDescription(NamedCodes):
     dataset_id: str = Field(description="what the model learned from")
     records: int = Field(description="synthetic records")
     codes: int = Field(description="in the vocabulary")
+    sampling: Literal["dealt", "independent"] | None = Field(
+        None,
+        description="`dealt`: a stratified sample; `independent`: each drawn by itself; null in older reports",
+    )
     condition: AskedCondition | None = None
     history: AskedHistoryCondition | None = Field(
         None, description="what patients over time must be", exclude_if=is_none

@@ -54,7 +54,9 @@ else:
 
 # How conditions are met: `auto` leaves the choice to the service.
 MethodName = Literal["auto", "exact", "langevin", "rejection"]
+SamplingName = Literal["auto", "dealt", "independent"]  # how records come to be: ehr/generators/spec.py
 UNCONDITIONAL = "unconditional"  # what generating without conditions costs stands under this name in a model's costs
+MOST_MINUTES = 60 * 24 * 30
 Name = Field(min_length=1, max_length=200)
 
 
@@ -121,6 +123,11 @@ class TrainPayload(Payload):
     settings: dict[str, Any] = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: int = Field(0, ge=0, lt=2**63)
     holdout_share: float | None = Field(None, gt=0, lt=0.5, description="other than the dataset's own")
+    max_minutes: float | None = Field(None, gt=0, le=MOST_MINUTES, description="`auto` chooses what fits into them")
+
+    def stored(self) -> dict[str, Any]:
+        """Without a limit that nobody gave: hosts of the version before refuse a field that they do not know."""
+        return self.model_dump(mode="json", exclude={"max_minutes"} if self.max_minutes is None else None)
 
 
 def method_fits(asked: Any) -> Any:
@@ -143,6 +150,7 @@ class GeneratePayload(Payload):
     strength: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)
     steps: int | None = Field(None, ge=1, le=10_000)
+    sampling: SamplingName = "auto"
     evaluate: bool = True
     against_real: bool = Field(True, description="false: whoever asked for it may not cause work on real records")
     warnings: list[str] = Field(default_factory=list, description="what the service had to say about the request")
@@ -155,8 +163,8 @@ class GeneratePayload(Payload):
 
     def stored(self) -> dict[str, Any]:
         """Without what is as it always was: hosts of the version before refuse a field that they do not know."""
-        expected = {"against_real": True, "as_asked": None, "history": None, "origin": None}
-        usual = {name for name, value in expected.items() if getattr(self, name) is value}
+        expected = {"against_real": True, "as_asked": None, "history": None, "origin": None, "sampling": "auto"}
+        usual = {name for name, value in expected.items() if getattr(self, name) == value}
         return self.model_dump(mode="json", exclude=usual)
 
 

@@ -10,6 +10,12 @@ from app.pages.numbers import number, percent, span
 from ehr.reports import FAMILIES, Report
 from ehr.shareable import ShareableReport
 
+SAMPLING_TEXTS = {
+    "dealt": "dealt: rare codes and sizes are given out so that they are as common as the model says, with less chance"
+    " than in a sample of real records. Figures on rare codes can therefore beat those of real records; that is no"
+    " merit of the single record.",
+    "independent": "independent: every record was drawn by itself, and numbers vary as in a sample of real records.",
+}
 BY_NAME = {family.name: family for family in FAMILIES}
 environment = Environment(
     loader=PackageLoader("app.pages"),
@@ -20,6 +26,7 @@ environment = Environment(
     keep_trailing_newline=True,
     auto_reload=False,
 )
+environment.globals["sampling_texts"] = SAMPLING_TEXTS
 environment.filters |= {"number": number, "percent": percent, "span": span, "named": named, "asked_for": asked_for}
 
 

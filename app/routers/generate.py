@@ -100,7 +100,8 @@ def estimate_cohort(body: GenerateRequest, services: Services_, identity: Maker)
     costs = model.details.get("costs")
     part_records = services.settings.part_records
     at_a_time = parallel_parts(workers or [], 1 if costs is None else costs["threads"])
-    expected = expectation(costs, feasibility.method, body.steps, body.n, part_records, at_a_time)
+    drawing = feasibility.method, body.steps, body.n, part_records, at_a_time, feasibility.sampling
+    expected = expectation(costs, *drawing)
     drawn, problem = services.facts_of(model).reference, feasibility.problem
     notes = [] if problem is not None else readings_of(services.facts_of(model).vocabulary, body).notes
     return EstimateAnswer.of(

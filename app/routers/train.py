@@ -48,12 +48,23 @@ def train_model(
     dataset = services.row(DatasetRepository, identity.owner, body.dataset_id)
     generator = _generator(body, dataset)
     spec_named(generator).check(body.preset, body.settings)
+    if body.max_minutes is not None:
+        _check_time(body, generator)
     values = (
         body.model_dump() | {"generator": generator} | {"model_id": new_id(MODEL), "name": body.name or dataset.name}
     )
     payload = checked_payload(TrainPayload, **values)
     job, replayed = submit(services, submission, "train", payload, {DatasetRepository: dataset.id})
     return accepted(identity, response, job, replayed)
+
+
+def _check_time(body: TrainRequest, generator: str) -> None:
+    """RequestError if nothing is left to choose that would keep the training within a time."""
+    if not spec_named(generator).follows_rule(body.preset):
+        raise RequestError("max_minutes: only the preset 'auto' of 'd3pm' is made to fit into a time; leave it out")
+    training = body.settings.get("training")
+    if isinstance(training, dict) and "epochs" in training:
+        raise RequestError("max_minutes: it decides about settings.training.epochs; leave one of the two out")
 
 
 def _generator(body: TrainRequest, dataset: Dataset) -> str:

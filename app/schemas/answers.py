@@ -128,6 +128,7 @@ class EstimateAnswer(Answer):
     targets: list[TargetSupportAnswer]
     method: str | None = Field(description="how conditions would be met; null without conditions")
     steps: int | None = Field(description="network calls for each record; null if there are none or it is not known")
+    sampling: str = Field(description="how records would be drawn: `dealt` or `independent`")
     parts: int = Field(description="pieces that workers take")
     workers: int | None = Field(description="parts that can be made at a time at present; null if not known")
     seconds: float | None = Field(description="of the generate job, once it runs; null if not known")

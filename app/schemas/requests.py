@@ -13,7 +13,7 @@ from ehr.generators import DEFAULT_GENERATOR, generator_names, history_generator
 from ehr.groups import DeclaredGroup
 from ehr.history_conditions import AskedHistoryCondition
 from ehr.references import Sink, Source
-from worker.contract import FormatName, MethodName, RollupName, method_fits
+from worker.contract import MOST_MINUTES, FormatName, MethodName, RollupName, SamplingName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
 
@@ -75,13 +75,21 @@ class TrainRequest(Request):
     )
     preset: Preset = Field(
         "auto",
-        description="settings to start from; `auto` chooses by the size of the data and says why in the result;"
-        " published generators start from their published settings and take no other preset",
+        description="settings to start from; `auto` follows a rule from the size of the data and tells beforehand how"
+        " long it takes; published generators start from their published settings and take no other preset",
     )
     settings: SettingsDict = Field(default_factory=dict, description="changes to the preset, nested like it")
     seed: Seed = 0
     holdout_share: float | None = Field(
         None, gt=0, lt=0.5, description="share of patients kept for early stopping, if other than the dataset's own"
+    )
+    max_minutes: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_MINUTES,
+        allow_inf_nan=False,
+        description="with the preset `auto` of `d3pm`: the longest that the job may run; a few batches are timed first,"
+        " and epochs and width are chosen to fit",
     )
 
 
@@ -135,6 +143,12 @@ class GenerateRequest(Request):
     seed: Seed = 0
     steps: int | None = Field(
         None, ge=1, le=10_000, strict=True, description="network calls; the model's choice if none"
+    )
+    sampling: SamplingName = Field(
+        "auto",
+        description="how the records of a cohort come to be: `dealt`, a stratified sample in which rare codes, sizes"
+        " and kinds of records are about as common as the model says, which `auto` is where it is offered; or"
+        " `independent`, in which every record is drawn by itself and numbers vary as those of real samples do",
     )
     evaluate: bool = Field(
         True, description="also measure the cohort and write a report; false needs the scope `admin`"

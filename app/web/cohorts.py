@@ -18,11 +18,15 @@ from app.web import lists
 from app.web.shell import page, page_router
 from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
-from ehr.generators import history_generator_names
+from ehr.generators import history_generator_names, spec_named
 from model_store.repositories import ModelRepository, WithholdingRepository
 
 router = page_router()
 PREVIEWED = 20
+SAMPLING_WORDS = {
+    "dealt": "dealt: rare codes as common as the model says",
+    "independent": "independent: every record by itself",
+}
 MEDIA = {
     "long.csv": "one row for each code of each record; opens in Excel, R and pandas",
     "wide.csv": "one row for each record, one column for each code",
@@ -52,12 +56,9 @@ def show_builder(
     models = lists.models(services, identity, 100).items
     chosen = next((each for each in models if each.id == model), models[0] if models else None)
     over_time = chosen is not None and chosen.generator in history_generator_names()
-    return page(
-        request,
-        "builder.html",
-        identity,
-        {"active": "cohorts", "models": models, "chosen": chosen, "over_time": over_time},
-    )
+    samplings = () if chosen is None else spec_named(chosen.generator).samplings({}, None)
+    shown = {"models": models, "chosen": chosen, "over_time": over_time, "samplings": samplings}
+    return page(request, "builder.html", identity, {"active": "cohorts", "sampling_words": SAMPLING_WORDS, **shown})
 
 
 def _what(services: Services, identity: Identity, model_id: str) -> str:

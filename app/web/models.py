@@ -24,7 +24,7 @@ MOST_COMPARED = 6
 TITLES = {family.name: family.title for family in FAMILIES}
 # What each preset is for; a new one is listed without words until somebody writes some.
 PRESETS = {
-    "auto": "Chosen by the size of your data, and the model says why. Right for nearly everyone.",
+    "auto": "By rule from the size of your data, with a forecast of its time. Right for nearly everyone.",
     "fast": "Half the time of the best one, and nearly as good.",
     "best": "Twice the passes over the data, with more against learning records by heart.",
     "paper-mimic": "The published settings for MIMIC: slow on a CPU, for comparison with the paper.",

@@ -35,6 +35,7 @@ class TrainOptions(TypedDict, total=False):
     settings: Json | None
     seed: int | None
     holdout_share: float | None
+    max_minutes: float | None  # with the preset `auto`
 
 
 class CohortOptions(TypedDict, total=False):
@@ -48,6 +49,7 @@ class CohortOptions(TypedDict, total=False):
     method: str | None
     strength: float | None
     steps: int | None
+    sampling: str | None  # "dealt" or "independent"
     seed: int | None
     evaluate: bool | None
     history: Json | None  # of models of histories: {"ever": [...], "before": [{"first": ..., "then": ...}], ...}

@@ -5,9 +5,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ehr.generators.auto import settings_for
 from ehr.generators.bounds import LARGEST_BATCH, MOST_CALLS, MOST_EPOCHS, MOST_LAYERS, WIDEST
 from ehr.generators.config import Config
-from ehr.generators.spec import GeneratorSpec
+from ehr.generators.spec import DEALT, INDEPENDENTLY, GeneratorSpec
 
 
 class LinformerConfig(Config):
@@ -175,22 +176,11 @@ PRESETS: dict[str, D3PMConfig] = {
 }
 
 
-# What a CPU core pair trains in a second, measured at 949 codes; a few codes more or less cost in proportion.
-CPU_RECORDS_PER_SECOND, MEASURED_CODES = 6_500, 949
-PATIENT_SECONDS = 600
-
-
-def automatic_preset(records: int, codes: int, on_gpu: bool) -> tuple[str, str]:
-    """(the preset for data of this size on this device, why)."""
-    if on_gpu:
-        return "best", "a GPU trains it in minutes"
-    rate = CPU_RECORDS_PER_SECOND * MEASURED_CODES / max(codes, MEASURED_CODES // 3)
-    seconds = records * PRESETS["best"].training.epochs / rate
-    minutes = f"{max(seconds / 60, 1):.0f} minutes with `best` on two CPU cores"
-    about = f"{records:,} records x {codes:,} codes need about {minutes}"
-    if seconds <= PATIENT_SECONDS:
-        return "best", about
-    return "fast", f"{about}; `fast` needs half of that and is nearly as good"
+def samplings(settings: Mapping[str, Any], method: str | None) -> tuple[str, ...]:
+    """Noise that does not reveal meets conditions exactly by weighing records against each other: they belong
+    together."""
+    weighed = method == "exact" and settings.get("noise") in ("uniform", "marginal")
+    return (DEALT,) if weighed else (DEALT, INDEPENDENTLY)
 
 
 D3PM = GeneratorSpec(
@@ -200,8 +190,9 @@ D3PM = GeneratorSpec(
     settings=D3PMConfig,
     methods=("exact", "langevin"),
     presets=PRESETS,
-    choose_preset=automatic_preset,
+    rule=lambda shape: settings_for(PRESETS["best"], shape),
     most_calls=lambda settings: settings.get("timesteps"),
+    samplings=samplings,
     streams=True,
     # a step of the sparse network is over before several GPUs have told each other of it
     processes=lambda settings, gpus: gpus if isinstance(settings.denoiser, LinformerConfig) else 1,

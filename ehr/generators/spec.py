@@ -5,9 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ehr.errors import ConfigError, RequestError
+from ehr.generators.auto import Shape
 from ehr.generators.config import Config, merged
 
-AUTO = "auto"  # the preset that is chosen by the size of the data and the device
+AUTO = "auto"  # the preset that follows a rule from the shape of the data
+# How the records of a cohort come to be: `dealt` is a stratified sample, whose numbers of rare codes, sizes and kinds
+# of records hardly vary from cohort to cohort; `independent` draws every record by itself.
+DEALT, INDEPENDENTLY = "dealt", "independent"
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,25 @@ class GeneratorSpec:
     settings: type[Config] | None  # None: it has none, and ignores a preset and settings that are given
     methods: tuple[str, ...] = ("exact",)  # how its models meet conditions; the first is what `auto` means
     presets: Mapping[str, Config] = field(default_factory=dict)
-    # (records, codes, on a GPU) -> (the preset that `auto` takes, why); needed where there are presets
-    choose_preset: Callable[[int, int, bool], tuple[str, str]] | None = None
+    # what `auto` means for data of that shape; needed where there are presets
+    rule: Callable[[Shape], Config] | None = None
     # settings of a model -> the most network calls it can make for a record; None if there is no limit
     most_calls: Callable[[Mapping[str, Any]], int | None] = lambda settings: None
     # (its settings, GPUs there are) -> how many processes should share a training; None: one must do it alone
     processes: Callable[[Any, int], int] | None = None
     streams: bool = False  # whether it can learn from records that are not all in memory (ehr.streams)
     most_codes: int | None = None  # the largest vocabulary it can learn; None: any
+    # (settings of a model, how conditions are met or None) -> how its records can be drawn; the first is `auto`
+    samplings: Callable[[Mapping[str, Any], str | None], tuple[str, ...]] = lambda settings, method: (INDEPENDENTLY,)
+
+    def sampling(self, asked: str, settings: Mapping[str, Any], method: str | None) -> str:
+        """How the records of a cohort will be drawn; ConfigError if a model with these settings cannot."""
+        offered = self.samplings(settings, method)
+        if asked not in (AUTO, *offered):
+            known = ", ".join(f"'{name}'" for name in (AUTO, *offered))
+            how = "" if method is None else f" under a condition that is met by '{method}'"
+            raise ConfigError(f"sampling: this '{self.name}' model does not offer '{asked}'{how}; known: {known}")
+        return offered[0] if asked == AUTO else asked
 
     def check(self, preset: str | None, changes: Mapping[str, Any]) -> None:
         """RequestError if training would refuse this preset or these changes to it."""
@@ -53,16 +68,26 @@ class GeneratorSpec:
         except ConfigError as error:
             raise RequestError(f"settings: {error}") from None
 
-    def resolve(
-        self, preset: str | None, changes: Mapping[str, Any], records: int, codes: int, on_gpu: bool
-    ) -> ResolvedSettings:
-        """The settings for data of this size on this device; ConfigError if something is wrong with them."""
-        if self.choose_preset is None or preset not in (None, AUTO):
-            return self._resolved(preset if self.presets else None, changes)
-        chosen, reason = self.choose_preset(records, codes, on_gpu)
-        return self._resolved(chosen, changes, reason)
+    def follows_rule(self, preset: str | None) -> bool:
+        """Whether this preset is settings by rule."""
+        return self.rule is not None and preset in (None, AUTO)
 
-    def _resolved(self, preset: str | None, changes: Mapping[str, Any], reason: str | None = None) -> ResolvedSettings:
+    def resolve(self, preset: str | None, changes: Mapping[str, Any], shape: Shape) -> ResolvedSettings:
+        """The settings for data of this shape; ConfigError if something is wrong with them."""
+        if self.rule is None or not self.follows_rule(preset):
+            return self._resolved(preset if self.presets else None, changes)
+        reason = f"by rule, for about {shape.about:,} records with {shape.codes:,} codes"
+        return self.changed(self.rule(shape), changes, AUTO, reason)
+
+    def changed(
+        self, config: Config, changes: Mapping[str, Any], preset: str | None = None, reason: str | None = None
+    ) -> ResolvedSettings:
+        """The settings with changes to them."""
+        assert self.settings is not None
+        values = merged(config.model_dump(), changes)
+        return ResolvedSettings(values, self.settings(**values), preset, reason)
+
+    def _resolved(self, preset: str | None, changes: Mapping[str, Any]) -> ResolvedSettings:
         if self.settings is None:
             return ResolvedSettings(dict(changes), None)
         if preset is None:
@@ -70,5 +95,4 @@ class GeneratorSpec:
             return ResolvedSettings(config.model_dump(), config)
         if preset not in self.presets:
             raise ConfigError(f"unknown preset '{preset}'; known: {', '.join(self.presets)}")
-        values = merged(self.presets[preset].model_dump(), changes)
-        return ResolvedSettings(values, self.settings(**values), preset, reason)
+        return self.changed(self.presets[preset], changes, preset)

@@ -7,7 +7,7 @@ from pydantic import Field
 from ehr.generators.bounds import MOST_CALLS, WIDEST
 from ehr.generators.config import Config
 from ehr.generators.d3pm import SparseConfig, TrainingConfig
-from ehr.generators.spec import GeneratorSpec
+from ehr.generators.spec import DEALT, GeneratorSpec
 
 
 class VisitsConfig(Config):
@@ -42,4 +42,5 @@ VISITS = GeneratorSpec(
     implementation="worker.engine.generators.visits:VisitsGenerator",
     settings=VisitsConfig,
     most_calls=lambda settings: settings.get("timesteps"),
+    samplings=lambda settings, method: (DEALT,),
 )

@@ -14,7 +14,6 @@ import torch.multiprocessing as mp
 from safetensors.torch import load, save
 
 from ehr.errors import ConfigError, DataError, StateError, TrainingError, TrainingStopped
-from ehr.generators.d3pm import automatic_preset
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.generators import FitRequest
@@ -264,18 +263,3 @@ def test_few_records_get_small_batches_unless_told_otherwise(records: int, steps
     request = {"timesteps": 20, "denoiser": SMALL, "training": {"epochs": 1}}
     D3PMGenerator.fit(FitRequest(population(records), None, request, hooks=Hooks(on_progress=seen.append)))
     assert seen[-1].total_steps == steps
-
-
-# --- presets ---
-
-
-@pytest.mark.parametrize(
-    ("records", "codes", "on_gpu", "name"),
-    [(20_000, 400, False, "best"), (200_000, 949, False, "fast"), (200_000, 949, True, "best")],
-)
-def test_the_automatic_preset_depends_on_size_and_device_and_says_why(
-    records: int, codes: int, on_gpu: bool, name: str
-) -> None:
-    chosen, reason = automatic_preset(records, codes, on_gpu)
-    assert chosen == name
-    assert "GPU" in reason if on_gpu else f"{records:,} records x {codes:,} codes" in reason

@@ -24,7 +24,10 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     wait_until(lambda: stand.uploads_of(ingestion) == [], "removal of the upload")  # patients' data is not kept twice
 
     training = stand.train(dataset_id)
-    model_id = stand.succeed(training)["model_id"]
+    trained = stand.succeed(training)
+    model_id = trained["model_id"]
+    assert trained["preset"] == "auto" and trained["predicted_seconds"] > 0 and trained["actual_seconds"] > 0
+    assert stand.job(training).progress["predicted_seconds"] == trained["predicted_seconds"]
     with stand.database.read_scope() as session:
         model = ModelRepository(session).get(OWNER, model_id)
     bundle = load_bundle(stand.store, model.prefix, model.manifest_hash)
@@ -48,6 +51,7 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     with stand.database.read_scope() as session:
         report = ReportRepository(session).newest(OWNER, result["cohort_id"])
     told = ReportBody.model_validate(report.body)
+    assert told.sampling == "dealt"
     assert report.version == told.version == 2 and told.job_id == result["evaluate_job_id"]
     assert (told.fidelity.metrics["cmd"].figures["value"].value or 0) > 0
     assert (told.fidelity.metrics["held_out_elbo"].figures["value"].value or 0) > 0
@@ -87,7 +91,7 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
         (told,) = ReportRepository(session).newest(OWNER, result["cohort_id"]).body["targets"]
     assert told["asked"] == 0.3 and abs(told["attained"] - 0.3) < 0.001
-    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 12}
+    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 12, "sampling": "dealt"}
     assert cohort.manifest["warnings"] == ["to be remembered"]
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
     manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)

@@ -48,17 +48,19 @@ class Starts:
                 x, probability = _with_a_member(denoiser, x, probability, sorted(group), rules)
         return cls(x, probability / probability.sum(), size_probability(denoiser, x))
 
-    def draw(self, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+    def draw(self, rows: int, generator: torch.Generator, spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """A start for each record, (rows, N), and its number of codes, (rows,).
 
-        Both follow evenly spread quantiles, so that a batch has about the right number of records of each kind.
+        Both follow evenly spread quantiles, so that a batch has about the right number of records of each kind; without
+        `spread` every record is drawn by itself.
         """
-        way = torch.searchsorted(self.probability.cumsum(0), _spread_quantiles(rows, generator), right=True)
+        quantiles = _spread_quantiles if spread else _uniform
+        way = torch.searchsorted(self.probability.cumsum(0), quantiles(rows, generator), right=True)
         way = way.clamp(max=len(self.x) - 1)
         if self.size_probability is None:
             return self.x[way], None
         cumulative = self.size_probability.cumsum(1)[way]
-        size = torch.searchsorted(cumulative, _spread_quantiles(rows, generator).unsqueeze(1), right=True).squeeze(1)
+        size = torch.searchsorted(cumulative, quantiles(rows, generator).unsqueeze(1), right=True).squeeze(1)
         return self.x[way], size.clamp(max=cumulative.shape[1] - 1)
 
 
@@ -67,6 +69,10 @@ def _spread_quantiles(rows: int, generator: torch.Generator) -> Tensor:
     part = torch.randperm(rows, generator=generator, device=generator.device)
     within = torch.rand(rows, generator=generator, device=generator.device, dtype=torch.float64)
     return (part + within) / max(rows, 1)
+
+
+def _uniform(rows: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(rows, generator=generator, device=generator.device, dtype=torch.float64)
 
 
 def _with_a_member(

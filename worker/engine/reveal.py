@@ -10,6 +10,8 @@ what the network has read so far is updated, not read again (see `Reading`). Thr
              probability the network says, but how many records have it hardly varies from cohort to cohort
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from worker.engine.rules import Keeping, RuleTable
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
 RARE = 2.0
 TRIES = 8  # draws of a block before the last one is taken
+UNDEALT = math.inf  # offset of a code that is never dealt, however rare it is
 OVERFLOW = 0.02  # codes that may come later than the last block, or than a block after which none are expected
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, spread most evenly
 
@@ -116,7 +119,8 @@ def _draw(
             members &= ~(inside.optional[inside.segment] & (left <= 0).unsqueeze(1))
             left = left - members.sum(1)
         present[:, inside.codes] = members
-    rare, common = alone & (p.sum(0) < RARE), alone & (p.sum(0) >= RARE)
+    is_dealt = (p.sum(0) < RARE) & (offsets != UNDEALT)
+    rare, common = alone & is_dealt, alone & ~is_dealt
     present[:, rare] = dealt = _deal(p[:, rare], offsets[rare], generator)
     if left is None:
         present[:, common] = _bernoulli(p[:, common], generator)
@@ -134,7 +138,7 @@ def _draw_members(p: Tensor, offsets: Tensor, groups: GroupTable, generator: tor
     share what is left.
     """
     present = torch.zeros(p.shape, dtype=torch.bool, device=p.device)
-    rare = p.sum(0) < RARE
+    rare = (p.sum(0) < RARE) & (offsets != UNDEALT)
     place = groups.place_among(rare)  # (M,) the how-manieth rare member of its group each is
     undecided, open_share = torch.ones_like(groups.total(p)), torch.ones_like(groups.total(p))
     for turn in range(int(place.max()) + 1 if bool(rare.any()) else 0):

@@ -88,6 +88,7 @@ class ReportPlan:
             records=len(subject.cohort),
             codes=len(subject.vocabulary),
             codes_left_out=subject.codes_left_out,
+            sampling=subject.sampling,
             condition=subject.asked,
             history=None if subject.over_time is None else subject.over_time.asked,
             targets=list(subject.targets),

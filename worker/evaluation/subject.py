@@ -66,6 +66,7 @@ class Subject:
     asked: Asked | None = None
     condition: Condition | None = None
     targets: Sequence[AttainedTarget] = ()
+    sampling: Literal["dealt", "independent"] | None = None  # how its records were drawn; None: not known
     generator: Generator | None = None  # draws unconditional records and tells how likely a record is
     effective: float | None = None  # how many independent records it is worth, if records were drawn by weight
     own_data: bool = True  # the model learned from `train` and from nothing else

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import torch
 
 from ehr.conditions import Condition
 from ehr.generators import CHUNK
+from ehr.generators.spec import INDEPENDENTLY
 from ehr.history_conditions import HistoryCondition
 from ehr.vocabulary import Vocabulary
 from model_store.cohorts import pack_history_part, pack_part
@@ -52,12 +54,32 @@ def measured_costs(
         for method in generator.spec.methods
         if method != REJECTION
     }
+    costs = {name: _cost(generator, request, vocabulary) for name, request in requests.items()}
     return {
         "threads": torch.get_num_threads(),
         "load_seconds": round(load_seconds, 4),
         "base_bytes": None if base_bytes is None else base_bytes + weights,
-        "methods": {name: _cost(generator, request, vocabulary) for name, request in requests.items()},
+        "methods": costs,
+        "independent_factor": _independent_factor(generator, costs[UNCONDITIONAL], vocabulary),
     }
+
+
+def _independent_factor(generator: Generator, cost: dict[str, Any], vocabulary: Vocabulary) -> float | None:
+    """How much longer records take that are drawn each by itself; None where that is not measured: no model draws them
+    otherwise, or a chunk of them takes too long."""
+    offered = generator.spec.samplings(generator.settings_in_force(), None)
+    dealt = cost["seconds_per_chunk"] + CHUNK * (cost["steps"] or 0) * cost["seconds_per_record_call"]
+    if INDEPENDENTLY not in offered[1:] or not 0 < dealt < BUDGET_SECONDS:
+        return None
+    took = min(_seconds(generator, SampleRequest(CHUNK, sampling=INDEPENDENTLY), vocabulary) for _ in range(2))
+    return float(f"{max(took / dealt, 1.0):.3g}")
+
+
+def _seconds(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) -> float:
+    start = time.perf_counter()
+    records = generator.sample(request)
+    pack_part(0, records, vocabulary)
+    return time.perf_counter() - start
 
 
 def measured_history_costs(
@@ -110,11 +132,7 @@ def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) 
     steps = generator.steps_of(request)
 
     def draw(rows: int, calls: int | None) -> float:
-        asked = SampleRequest(rows, condition=request.condition, method=request.method, steps=calls)
-        start = time.perf_counter()
-        records = generator.sample(asked)
-        pack_part(0, records, vocabulary)
-        return time.perf_counter() - start
+        return _seconds(generator, replace(request, n=rows, steps=calls), vocabulary)
 
     draw(1, None if steps is None else 1)  # libraries load, threads start
     if steps is None:

@@ -45,6 +45,7 @@ def describe(
         dataset_id=manifest.model.dataset_id or "",
         records=tally.records,
         codes=len(vocabulary),
+        sampling=manifest.resolved.get("sampling"),
         condition=None if asked.is_empty else asked,
         history=history,
         targets=tally.attained(manifest.targets),

@@ -120,6 +120,7 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         asked=reported,
         condition=condition,
         targets=_attained(manifest, dataset.vocabulary, synth),
+        sampling=manifest.resolved.get("sampling"),
         generator=None if model is None or not own_data else model[1],
         audit=None if model is None else model[0],
         own_data=own_data,

@@ -40,7 +40,8 @@ class Source:
         """What the generator made of what was left to it."""
         request = self._request(self.payload.n)
         method = self.generator.method_of(request) if request.asks_for_something else None
-        return {"method": method, "steps": self.generator.steps_of(request)}
+        sampling = self.generator.sampling_of(request)
+        return {"method": method, "steps": self.generator.steps_of(request), "sampling": sampling}
 
     def _request(self, n: int, first_chunk: int = 0) -> SampleRequest:
         return SampleRequest(
@@ -51,6 +52,7 @@ class Source:
             method=self.payload.method,
             strength=self.payload.strength,
             steps=self.payload.steps,
+            sampling=self.payload.sampling,
             first_chunk=first_chunk,
         )
 
@@ -80,7 +82,9 @@ class HistorySource:
         return pack_history_part(part.first_record, histories, self.bundle.vocabulary, size.of(len(histories)))
 
     def resolved(self) -> dict[str, Any]:
-        return {"method": None if self.condition is None else "exact", "steps": self.payload.steps}
+        method = None if self.condition is None else "exact"
+        sampling = self.generator.spec.sampling(self.payload.sampling, {}, method)
+        return {"method": method, "steps": self.payload.steps, "sampling": sampling}
 
 
 def source_of(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source | HistorySource:

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ from sqlalchemy.orm import Session
 from ehr.audits import ModelAudit
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
+from ehr.generators.auto import Shape
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
@@ -34,6 +37,7 @@ from worker.ranks.parent import fit_together
 from worker.tasks.audit import audit
 from worker.tasks.checkpoints import Checkpoints, fingerprint_of
 from worker.tasks.costs import give_back_memory, measured_costs, measured_history_costs, memory_bytes
+from worker.tasks.decide import Decision, decide
 from worker.tasks.loading import cdm_of, dataset_of, pack_tensors, plain
 from worker.tasks.reference import MOST_PATIENTS, SHARE_OF_TRAINING, Drawn, reference_cohort
 
@@ -53,13 +57,19 @@ def train(run: JobRun) -> Outcome:
     payload = TrainPayload.model_validate(run.claim.payload)
     run.progress.step("load", maximum=1)
     dataset = dataset_of(run.runtime, run.claim.owner, payload.dataset_id)
-    on_gpu = resolve_device(run.runtime.settings.device).type == "cuda"
-    settings = spec_named(payload.generator).resolve(
-        payload.preset, payload.settings, len(dataset.records), len(dataset.vocabulary), on_gpu
-    )
-    fit = _fit if dataset.histories is None else _fit_histories
-    begun = time.monotonic()
-    generator = fit(run, payload, dataset, settings)
+    shape = Shape(len(dataset.records), len(dataset.vocabulary))
+    generator: Generator | HistoryGenerator
+    if dataset.histories is None:
+        request = _request(run, payload, dataset)
+        shape = Shape(len(request.train), shape.codes)
+        decision = decide(run, payload, shape, lambda config: replace(request, settings=config))
+        run.check()
+        begun = time.monotonic()
+        generator = _fit(run, payload, dataset, request, decision)
+    else:
+        decision = Decision(spec_named(payload.generator).resolve(payload.preset, payload.settings, shape))
+        begun = time.monotonic()
+        generator = _fit_histories(run, payload, dataset, decision.settings)
     took = time.monotonic() - begun
     run.check()
     audited = audit(run, payload, dataset, generator)
@@ -67,31 +77,44 @@ def train(run: JobRun) -> Outcome:
     costs = _costs(run, generator.state(), dataset, held_before)
     reference = _reference(run, payload, dataset, generator, took)
     run.progress.step("store", maximum=1)
-    return _store(run, payload, dataset, generator.state(), settings, costs, audited, reference)
+    outcome = _store(run, payload, dataset, generator.state(), decision.settings, costs, audited, reference)
+    resumed = run.claim.checkpoint is not None
+    actual = None if resumed else round(time.monotonic() - begun, 1)  # of several attempts nobody has the sum
+    outcome.result |= {"predicted_seconds": decision.predicted_seconds, "actual_seconds": actual}
+    return outcome
 
 
-def _fit(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Generator:
-    checkpoints = _checkpoints(run, payload, dataset, settings)
+def _request(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> FitRequest:
+    """What is learned from; settings, and where to go on, come later."""
     streams = spec_named(payload.generator).streams
     train_set = (dataset.to_learn_from if streams else partial(dataset.split, "train"))(payload.holdout_share)
     holdout = dataset.split("holdout", payload.holdout_share)
-    request = FitRequest(
+    return FitRequest(
         _not_empty(train_set),
         holdout if len(holdout) else None,
-        _config(settings),
-        payload.seed,
-        run.runtime.settings.device,
-        _hooks(run, checkpoints),
-        checkpoints.newest(),
-        dataset.groups,
-        dataset.rules,
+        seed=payload.seed,
+        device=run.runtime.settings.device,
+        groups=dataset.groups,
+        rules=dataset.rules,
     )
-    processes = _processes(run.runtime.settings, settings, payload.generator)
+
+
+def _fit(
+    run: JobRun, payload: TrainPayload, dataset: StoredDataset, request: FitRequest, decision: Decision
+) -> Generator:
+    checkpoints = _checkpoints(run, payload, dataset, decision.settings)
+    whole = replace(
+        request,
+        settings=_config(decision.settings),
+        hooks=_hooks(run, checkpoints, decision),
+        checkpoint=checkpoints.newest(),
+    )
+    processes = _processes(run.runtime.settings, decision.settings, payload.generator)
     if processes > 1:
         return _until_stopped(
-            run, lambda: fit_together(processes, payload.generator, request, checkpoints, run.runtime.settings)
+            run, lambda: fit_together(processes, payload.generator, whole, checkpoints, run.runtime.settings)
         )
-    return _until_stopped(run, lambda: generator_named(payload.generator).fit(request))
+    return _until_stopped(run, lambda: generator_named(payload.generator).fit(whole))
 
 
 def _processes(settings: Settings, resolved: ResolvedSettings, generator: str) -> int:
@@ -117,7 +140,7 @@ def _fit_histories(
         _config(settings),
         payload.seed,
         run.runtime.settings.device,
-        _hooks(run, checkpoints),
+        _hooks(run, checkpoints, Decision(settings)),
         checkpoints.newest(),
         at_visits,
         static,
@@ -155,21 +178,26 @@ def _checkpoints(run: JobRun, payload: TrainPayload, dataset: StoredDataset, set
     return Checkpoints(run, fingerprint_of(*known, str(payload.holdout_share)))
 
 
-def _hooks(run: JobRun, checkpoints: Checkpoints) -> Hooks:
-    started = False
+def _hooks(run: JobRun, checkpoints: Checkpoints, decision: Decision) -> Hooks:
+    hurry_at: float | None = None  # when this attempt should be done with learning
 
     def on_progress(progress: TrainingProgress) -> None:
-        nonlocal started
-        if not started:
-            started = True
+        nonlocal hurry_at
+        if hurry_at is None:
             run.begin_turn()
             run.progress.step("train", progress.total_steps, progress.step, "batches")
+            left = 1 - (progress.step - 1) / progress.total_steps
+            hurry_at = time.monotonic() + left * (decision.most_seconds or math.inf)
+            run.progress.advance(progress.step, predicted_seconds=decision.predicted_seconds)
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 
     def should_stop() -> bool:
         return run.should_stop() or run.stop.turn_over.is_set()
 
-    return Hooks(on_progress, checkpoints.save, should_stop)
+    def should_settle() -> bool:
+        return hurry_at is not None and time.monotonic() > hurry_at
+
+    return Hooks(on_progress, checkpoints.save, should_stop, should_settle)
 
 
 def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:

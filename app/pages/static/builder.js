@@ -30,7 +30,12 @@ if (builder) {
     targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
   });
   const request = overTime ? ofHistories : ofRecords;
-  const whole = () => ({ ...request(), n: Number(builder.elements.n.value), seed: Number(builder.elements.seed.value || 0) });
+  const whole = () => ({
+    ...request(),
+    n: Number(builder.elements.n.value),
+    seed: Number(builder.elements.seed.value || 0),
+    ...(builder.elements.sampling ? { sampling: builder.elements.sampling.value } : {}),
+  });
 
   let waiting = 0, latest = 0;
   const ask = async () => {
@@ -143,6 +148,7 @@ if (builder) {
 
   builder.elements.model_id.addEventListener("change", () => location.assign(`/app/cohorts/new?model=${builder.elements.model_id.value}`));
   builder.elements.n.addEventListener("input", soon);
+  builder.elements.sampling?.addEventListener("change", soon);
   builder.querySelectorAll("[data-bound]").forEach((each) => each.addEventListener("input", soon));
   document.getElementById("preview-button").addEventListener("click", (event) =>
     doing(event.target, async () => {

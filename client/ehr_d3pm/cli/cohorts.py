@@ -220,6 +220,7 @@ def show_estimate(estimated: dict[str, Any]) -> None:
         ),
         ["method", estimated["method"] or "no condition"],
         ["network calls per record", "not known" if steps is None else str(steps)],
+        *([["records are", estimated["sampling"]]] if estimated.get("sampling") else []),
         ["parts, workers", f"{estimated['parts']}, {'not known' if workers is None else workers}"],
         ["time", "not known" if seconds is None else f"about {seconds:.3g} s"],
         ["time of its report", _report_seconds(estimated.get("report_seconds"))],

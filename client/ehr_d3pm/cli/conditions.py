@@ -15,6 +15,7 @@ REPEATABLE = "repeatable; * is a wildcard"
 ANY_OF = "every record has one of those given; with commas (A,B) each is a group of its own; * is a wildcard"
 TARGET = "'ICD10CM:E11*=0.3': 30% of the records have it and the rest do not; repeatable"
 HISTORY = 'of models of histories, as docs/api.md has it: \'{"before": [{"first": "E11*", "then": "N18*"}]}\''
+SAMPLING = "dealt (rare codes as common as the model says) or independent (every record by itself)"
 Words = list[str] | None
 
 
@@ -30,6 +31,7 @@ class Asked:
     method: Annotated[str | None, typer.Option(help="how conditions are met: auto, exact, langevin, rejection")] = None
     strength: Annotated[float | None, typer.Option(help="how strongly langevin guides")] = None
     steps: Annotated[int | None, typer.Option(help="network calls per record")] = None
+    sampling: Annotated[str | None, typer.Option(help=SAMPLING)] = None
     history: Annotated[str | None, typer.Option(metavar="JSON", help=HISTORY)] = None
     origin: Annotated[str | None, typer.Option(metavar="DATE", help="of histories: the day of all first visits")] = None
     seed: int = 0

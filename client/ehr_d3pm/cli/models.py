@@ -15,6 +15,7 @@ from ehr_d3pm.client import Client
 from ehr_d3pm.requests import TrainOptions
 
 SET = "change a setting, such as training.epochs=5; repeatable"
+MAX_MINUTES = "longest that the job may run; with the preset auto, which is made to fit"
 HOLDOUT_SHARE = "share of patients kept for early stopping, if not the dataset's own"
 
 cli = collection(
@@ -75,13 +76,14 @@ def train(
     preset: Annotated[str | None, typer.Option(help="settings to start from; `ehr-d3pm generators` lists them")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)] = None,
     holdout_share: Annotated[float | None, typer.Option(help=HOLDOUT_SHARE)] = None,
+    max_minutes: Annotated[float | None, typer.Option(help=MAX_MINUTES)] = None,
     seed: int = 0,
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a dataset."""
     options: TrainOptions = {"name": name, "generator": generator, "preset": preset, "seed": seed}
-    options |= {"settings": parsed_settings(set_ or []), "holdout_share": holdout_share}
+    options |= {"settings": parsed_settings(set_ or []), "holdout_share": holdout_share, "max_minutes": max_minutes}
     with client_of(context) as client:
         finish(client, client.train(dataset, **options), wait, as_json)
 

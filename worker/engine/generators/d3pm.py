@@ -1,6 +1,6 @@
 """EHR-D3PM: discrete diffusion over medical codes, behind the generator protocol."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -12,10 +12,12 @@ from torch import Tensor
 from ehr.conditions import Condition
 from ehr.errors import ConditionError, ConfigError, DataError, StateError
 from ehr.generators.d3pm import D3PM, D3PMConfig, as_stored
+from ehr.generators.spec import DEALT
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
 from ehr.streams import keeping
+from worker.engine.alone import reveal_alone
 from worker.engine.blocks import Ties, blocks_of_chunk
 from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
@@ -23,7 +25,6 @@ from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.denoisers.few_patients import FewPatients
 from worker.engine.generators.protocol import (
     Chunk,
-    EffectiveSize,
     FitRequest,
     Generator,
     LogLoss,
@@ -45,6 +46,7 @@ from worker.engine.training import TrainingRun, precision, require_codes, resolv
 from worker.engine.training.d3pm import D3PMLearner
 
 STATE_VERSION = 3
+NETWORK = "denoiser/"  # how the names of the network's tensors begin
 # Network calls for each record; docs/decisions/0009 has what more of them bring.
 REVEAL_STEPS = 12
 ANCESTRAL_STEPS = 64
@@ -107,9 +109,7 @@ class D3PMGenerator(Generator):
 
     def to(self, device: torch.device) -> None:
         """Move network and noise tables to a device."""
-        self.device = device
-        self.noise = self.noise.to(device)
-        self.rule_table = self.rule_table.to(device)
+        self.device, self.noise, self.rule_table = device, self.noise.to(device), self.rule_table.to(device)
         self.denoiser.to(device)
         self.denoiser.noise = self.noise
 
@@ -142,6 +142,7 @@ class D3PMGenerator(Generator):
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.denoiser.eval()
+        self.sampling_of(request)  # refuses what cannot be
         draw: Callable[[Chunk], Tensor]
         if request.asks_for_something and self.method_of(request) == "langevin":
             if request.targets:
@@ -157,6 +158,9 @@ class D3PMGenerator(Generator):
             return sample_in_chunks(
                 request, self.noise.n_codes, lambda chunk: Records.from_dense(draw(chunk).cpu().numpy()), progress
             )
+
+    def settings_in_force(self) -> Mapping[str, Any]:
+        return {"noise": self.config.noise}
 
     def steps_of(self, request: SampleRequest) -> int:
         """Network calls for each record."""
@@ -178,21 +182,27 @@ class D3PMGenerator(Generator):
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
         sized = self.denoiser.size_log_prior is not None
-        for rows, condition in self._conditions(chunk):
+        dealt = self.sampling_of(chunk.request) == DEALT
+        conditions = self._conditions(chunk)
+        for rows, condition in conditions:
             if condition not in starts:
                 starts[condition] = self._starts(condition)
-            x[rows], size = starts[condition].draw(len(rows), generator)
+            x[rows], size = starts[condition].draw(len(rows), generator, spread=dealt)
             if size is not None:
                 sizes[rows] = size
-        reading = self.denoiser.reading(x, sizes if sized else None)
-        offsets = deal_offsets(self.noise.n_codes, chunk.request.seed, chunk.number).to(self.device)
-        hidden, steps = (x == HIDDEN).any(0).nonzero().squeeze(1), self.steps_of(chunk.request)
+        # which ways to begin the records of this chunk happen to have may not matter to records drawn by themselves
+        begun = x if dealt else torch.cat([starts[condition].x for _, condition in conditions])
+        hidden = (begun == HIDDEN).any(0).nonzero().squeeze(1)
+        size, steps = sizes if sized else None, self.steps_of(chunk.request)
         groups = self.noise.groups if len(self.groups) else None
         rules = self.rule_table if len(self.rules) else None
         leading = () if rules is None else rules.leading
-        seed, number = chunk.request.seed, chunk.number
-        blocks = blocks_of_chunk(hidden, self.prevalence, ties, steps, seed, number, groups, leading)
-        return reveal_sample(reading, blocks, offsets, generator, groups, rules)
+        blocks = partial(blocks_of_chunk, hidden, self.prevalence, ties, steps, groups=groups, leading=leading)
+        if not dealt:
+            return reveal_alone(self.denoiser, x, size, partial(blocks, 0), generator, groups, rules)
+        seed, number, reading = chunk.request.seed, chunk.number, self.denoiser.reading(x, size)
+        offsets = deal_offsets(self.noise.n_codes, seed, number).to(self.device)
+        return reveal_sample(reading, blocks(seed, number), offsets, generator, groups, rules)
 
     def _starts(self, condition: Condition | None) -> Starts:
         """How records begin under a condition. Rules that were found give way if they leave no way to satisfy it."""
@@ -216,37 +226,30 @@ class D3PMGenerator(Generator):
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         for rows, condition in self._conditions(chunk):
-            steps = self.steps_of(chunk.request)
-            x[rows] = self._walk(len(rows), condition, steps, generator, chunk.request.effective_size)
+            x[rows] = self._walk(len(rows), condition, chunk.request, generator)
         return x
 
     def _walk(
-        self,
-        rows: int,
-        condition: Condition | None,
-        steps: int,
-        generator: torch.Generator,
-        effective_size: EffectiveSize | None,
+        self, rows: int, condition: Condition | None, request: SampleRequest, generator: torch.Generator
     ) -> Tensor:
+        steps = self.steps_of(request)
         if condition is None or condition.is_empty:
-            x = ancestral_sample(self._denoise(rows, generator), self.noise, rows, steps, generator)
+            x = ancestral_sample(self._denoise(rows, request, generator), self.noise, rows, steps, generator)
             return self._mended(x, None, generator)
         assert isinstance(self.noise, TwoStateNoise)
         mend = partial(self._mended, condition=condition, generator=generator)
         x, effective = twisted_sample(self.denoiser, self.noise, condition, rows, steps, generator, mend)
-        if effective_size is not None:
-            effective_size.add(rows, effective)
+        if request.effective_size is not None:
+            request.effective_size.add(rows, effective)
         return x
 
     def _draw_guided(self, chunk: Chunk) -> Tensor:
         """The paper's guidance: records in which what the condition asks for is more common."""
         assert chunk.request.condition is not None
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
-        guide = LangevinGuidance(
-            ConditionEnergy(self.rules.settled(chunk.request.condition), self.noise.groups),
-            strength=chunk.request.strength,
-        )
-        denoise = self._denoise(chunk.rows, generator)
+        energy = ConditionEnergy(self.rules.settled(chunk.request.condition), self.noise.groups)
+        guide = LangevinGuidance(energy, strength=chunk.request.strength)
+        denoise = self._denoise(chunk.rows, chunk.request, generator)
         x = ancestral_sample(denoise, self.noise, chunk.rows, self.steps_of(chunk.request), generator, guide)
         return self._mended(x, None, generator)
 
@@ -254,15 +257,16 @@ class D3PMGenerator(Generator):
         """Records (B, N) that break no rule: these samplers turn codes on and off until their last step."""
         return self.rule_table.mend(x, condition, self.prevalence.to(x.device), generator)
 
-    def _denoise(self, rows: int, generator: torch.Generator) -> Denoise:
+    def _denoise(self, rows: int, request: SampleRequest, generator: torch.Generator) -> Denoise:
         """The denoiser bound to sizes that are drawn for these records."""
-        _, size = Starts.under(self.denoiser, None, self.device).draw(rows, generator)
+        starts, spread = Starts.under(self.denoiser, None, self.device), self.sampling_of(request) == DEALT
+        _, size = starts.draw(rows, generator, spread)
         return lambda x_t, t: self.denoiser.in_batches(x_t, t, size)
 
     # --- at rest ---
 
     def state(self) -> State:
-        tensors = {f"denoiser/{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
+        tensors = {f"{NETWORK}{name}": value.cpu() for name, value in self.denoiser.state_dict().items()}
         tensors |= {"prevalence": self.prevalence, "sizes": self.sizes}
         config: dict[str, Any] = {
             "generator": self.spec.name,
@@ -284,11 +288,7 @@ class D3PMGenerator(Generator):
         settings = D3PMConfig(**as_stored(state.config["settings"], len(prevalence)))
         rules = Rules.from_json(state.config.get("rules", {}), groups)
         generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups, rules=rules)
-        weights = {
-            name.removeprefix("denoiser/"): value
-            for name, value in state.tensors.items()
-            if name.startswith("denoiser/")
-        }
+        weights = {name[len(NETWORK) :]: value for name, value in state.tensors.items() if name.startswith(NETWORK)}
         try:
             generator.denoiser.load_state_dict(weights)
         except RuntimeError as error:

@@ -51,7 +51,7 @@ class IndependentGenerator(Generator):
         return cls(request.train.prevalence(), request.groups, request.rules)
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
-        self.method_of(request)
+        self.method_of(request), self.sampling_of(request)  # refuse what cannot be
 
         def draw(chunk: Chunk) -> Records:
             rng = np.random.default_rng(chunk.seed)

@@ -1,7 +1,7 @@
 """What every generator can do: learn from records, draw new ones, and be saved and loaded without pickle."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -14,6 +14,7 @@ from ehr.conditions import Condition, Target
 from ehr.errors import ConfigError, StateError
 from ehr.generators import CHUNK, GeneratorSpec
 from ehr.generators.config import Config
+from ehr.generators.spec import AUTO
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
@@ -70,6 +71,7 @@ class SampleRequest:
     method: str = "auto"  # how the condition is met: one of the generator's `methods`, or its own choice
     strength: float = 1.0  # of the guidance towards the condition, where the method guides
     steps: int | None = None  # network calls; None is the generator's choice
+    sampling: str = AUTO  # `dealt` or `independent`, see ehr/generators/spec.py
     first_chunk: int = 0  # where in a larger cohort these records begin: chunk k is the same whoever draws it
     effective_size: EffectiveSize | None = field(default=None, compare=False)  # told of records drawn by weight
 
@@ -170,6 +172,15 @@ class Generator(ABC):
         if method not in methods:
             raise ConfigError(f"'{self.spec.name}' meets conditions by {' or '.join(methods)}, not by '{method}'")
         return method
+
+    def sampling_of(self, request: SampleRequest) -> str:
+        """How the request's records will be drawn."""
+        method = self.method_of(request) if request.asks_for_something else None
+        return self.spec.sampling(request.sampling, self.settings_in_force(), method)
+
+    def settings_in_force(self) -> Mapping[str, Any]:
+        """Those on which it depends how records can be drawn."""
+        return {}
 
     def steps_of(self, request: SampleRequest) -> int | None:
         """Network calls for each record; None where there is no network."""

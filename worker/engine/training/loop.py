@@ -40,6 +40,7 @@ class Hooks:
     on_progress: Callable[[TrainingProgress], None] | None = None
     on_checkpoint: Callable[[Checkpoint], None] | None = None
     should_stop: Callable[[], bool] | None = None
+    should_settle: Callable[[], bool] | None = None  # asked before every epoch: time is up, settle and end
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class TrainingRun:
     def to_the_end(self) -> list[dict[str, float]]:
         """Train; the curve, with a point for each epoch about which the learner had something to tell."""
         while self.step < self.total:
-            if self.step < self.settle_at and self.learner.gives_up(self):
+            if self.step < self.settle_at and (self.learner.gives_up(self) or self._time_is_up()):
                 self.step = self.settle_at
                 continue
             for batch in self._remaining_batches():
@@ -137,6 +138,9 @@ class TrainingRun:
                 self._checkpoint_if_due()
         self.learner.finish(self)
         return self.curve
+
+    def _time_is_up(self) -> bool:
+        return self.hooks.should_settle is not None and self.hooks.should_settle()
 
     def _remaining_batches(self) -> Iterator[Any]:
         epoch, done = divmod(self.step, self.per_epoch)

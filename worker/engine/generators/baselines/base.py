@@ -120,7 +120,7 @@ class Baseline(Generator):
 
     def sample(self, request: SampleRequest, progress: SampleProgress | None = None) -> Records:
         self.network.eval()
-        self.method_of(request), self.steps_of(request)  # refuse what cannot be
+        self.method_of(request), self.steps_of(request), self.sampling_of(request)  # refuse what cannot be
         with torch.no_grad(), precision(self.device):
             return sample_in_chunks(request, self.n_codes, self._draw_chunk, progress)
 

@@ -1,0 +1,1 @@
+"""Generators of other makers, as they ship them, beside ours: `python -m benchmarks.peers --help`."""

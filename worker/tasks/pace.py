@@ -1,0 +1,88 @@
+"""How fast a training would go: a few batches and a look at held-out records, timed and thrown away."""
+
+import statistics
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ehr.errors import TrainingStopped
+from ehr.generators.d3pm import D3PMConfig
+from ehr.records import Records
+from worker.engine.audit.effort import WORK, operations
+from worker.engine.audit.people import MOST_PEOPLE
+from worker.engine.denoisers.few_patients import CALIBRATED_ON
+from worker.engine.generators import FitRequest
+from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.training import Hooks, TrainingProgress
+
+WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
+TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
+SLOW = 1.0  # seconds of a step
+LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
+RESTRAINTS_TRIED = 3  # of those that training ends with, on average
+# An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
+LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The seconds that a training is made of."""
+
+    step: float  # one batch
+    batch: int  # its records
+    look: float  # at one held-out record, once
+    audit: float  # the attacks after training
+
+    def training(self, config: D3PMConfig, train: int, holdout: int) -> float:
+        """Of a training with so many records, without what comes after it."""
+        training = config.training
+        held_out = min(holdout, training.holdout_records) * training.holdout_draws * self.look
+        looks = training.epochs // training.evaluate_every
+        calibration = min(train, CALIBRATED_ON) * self.look
+        end = RESTRAINTS_TRIED * (held_out + 4 * calibration) if training.restrain_rare else 0.0
+        return training.epochs * (train // self.batch) * self.step + looks * held_out + end
+
+
+def pace_of(request: FitRequest) -> Pace:
+    """Of the training that is asked for."""
+    times: list[float] = []
+
+    def note(_: TrainingProgress) -> None:
+        times.append(time.perf_counter())
+
+    def enough() -> bool:
+        return len(times) >= BATCHES or (len(times) > WARM_UP + 1 and times[-1] - begun > MOST_SECONDS)
+
+    hooks = Hooks(on_progress=note, should_stop=enough)
+    some = request.train if len(request.train) <= TIMED_ON else request.train.take(np.arange(TIMED_ON))
+    generator, run = D3PMGenerator.prepare(replace(request, train=some, hooks=hooks, checkpoint=None))
+    begun = time.perf_counter()
+    with suppress(TrainingStopped):
+        run.to_the_end()
+    counted = [begun, *times] if len(times) <= WARM_UP + 1 else times[WARM_UP:]
+    step = statistics.median(np.diff(counted).tolist())
+    records = request.train.take(np.arange(min(len(request.train), LOOKED_AT)))
+    if request.holdout is not None and len(request.holdout):
+        records = request.holdout
+    batch = run.plan.batch_size
+    # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
+    look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
+    return Pace(step, batch, look, _audit_seconds(generator, request, records, look))
+
+
+def _audit_seconds(generator: D3PMGenerator, request: FitRequest, records: Records, look: float) -> float:
+    few = records.take(np.arange(min(len(records), COUNTED)))
+    each = operations(lambda: generator.held_out_elbo(few, draws=1)) / len(few)
+    unseen = 0 if request.holdout is None else 2 * len(request.holdout)  # and about as many test records
+    people = min(len(request.train), MOST_PEOPLE) + min(unseen, MOST_PEOPLE)
+    return people * PERSON_SECONDS + look * min(LOOKS * people, ATTACKS * WORK / max(each, 1.0))
+
+
+def _look_seconds(generator: D3PMGenerator, records: Records) -> float:
+    some = records.take(np.arange(min(len(records), LOOKED_AT)))
+    generator.held_out_elbo(some, draws=1)
+    begun = time.perf_counter()
+    generator.held_out_elbo(some, draws=1)
+    return (time.perf_counter() - begun) / len(some)
