@@ -29,7 +29,7 @@ from worker.engine.generators.markov import MarkovGenerator
 from worker.engine.generators.protocol import EffectiveSize, State
 from worker.engine.generators.visits import VisitsGenerator
 from worker.engine.histories.batch import Learnable, keeping
-from worker.engine.histories.calibration import LAST, NEW, Course
+from worker.engine.histories.calibration import NEW, Course
 from worker.engine.histories.earlier import Earlier, Journal, numbers_before, visits_before
 from worker.engine.histories.gaps import FEWEST_GAPS, FIRST, GapBuckets, Room
 from worker.engine.histories.particles import effective_patients
@@ -245,14 +245,13 @@ def test_what_happens_too_often_is_calibrated() -> None:
             for each, cut in ((generator.sample(HistoryRequest(1500, seed=12)), free), (real, np.zeros(2000, bool)))
         ]
         shares = [[(rates.had / np.maximum(rates.tried, 1)) for rates in (c.codes, c.ends)] for c in courses]
-        return [float(abs(shares[0][0][at] - shares[1][0][at])) for at in ((NEW, C), (LAST, C))] + [
-            float(np.abs(shares[0][1][:3] - shares[1][1][:3]).max())
-        ]
+        new, ends = abs(shares[0][0][NEW, C] - shares[1][0][NEW, C]), np.abs(shares[0][1][:3] - shares[1][1][:3]).max()
+        return [float(new), float(ends)]
 
     before = distance(off)
     off.calibrate(Learnable.of(real, 256))
     after = distance(off)
-    assert min(before) > 0.05 and all(a < 0.8 * b for a, b in zip(after, before, strict=True)), (before, after)
+    assert min(before) > 0.05 and all(a < 0.6 * b for a, b in zip(after, before, strict=True)), (before, after)
 
 
 def test_long_histories_are_cut_and_do_not_end_there() -> None:
