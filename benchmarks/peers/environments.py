@@ -48,6 +48,8 @@ def python_of(work: Path, peer: Peer) -> Path | str:
     commands = (
         [sys.executable, "-m", "venv", "--clear", str(folder)],
         [str(interpreter), *install, "torch", "numpy", peer.package],
+        # Builds of these for another torch keep a package from being imported, and nobody here looks at pictures.
+        [str(interpreter), "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision", "torchaudio"],
     )
     with log.open("w") as told:
         for command in commands:
