@@ -36,7 +36,15 @@ def open_engine(url: str, *, pooled: bool = True, timeouts: Timeouts | None = No
     arguments = {name: value for name, value in arguments.items() if name not in asked}
     engine = create_engine(url, connect_args=arguments | ({"options": both} if both else {}), **options)
     event.listen(engine, "handle_error", _read_only_is_away)
+    event.listen(engine, "checkin", _server_decides)
     return engine
+
+
+def _server_decides(connection: Any, _record: Any) -> None:
+    """Whether the next transaction may write: after one that only read, SQLAlchemy would insist that it may, whatever
+    an operator has set for the server."""
+    if connection is not None and not connection.closed:
+        connection.read_only = None
 
 
 def _read_only_is_away(context: ExceptionContext) -> Exception | None:

@@ -14,7 +14,8 @@ from tests.api.front import Front
 from tests.service.servers import PATIENCE_SECONDS
 
 OPERATIONS = {
-    "create_dataset", "list_datasets", "get_dataset", "list_dataset_codes",
+    "create_dataset", "create_dataset_by_reference", "list_places", "export_cohort", "list_datasets", "get_dataset",
+        "list_dataset_codes",
         "list_dataset_labs", "delete_dataset",
     "train_model", "list_models", "get_model", "describe_model", "list_model_codes", "download_model_bundle",
     "delete_model", "get_model_exposure", "list_audit",

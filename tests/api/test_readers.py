@@ -173,7 +173,17 @@ def test_what_is_no_field_of_the_shareable_report_does_not_leave() -> None:
     whole = small_report(conditioned=True).model_dump(mode="json")
     described = small_description(conditioned=True)
     shared = {name for name in whole if name in described.model_dump()} - {"version"}
-    assert shared == {"cohort_id", "model_id", "dataset_id", "records", "codes", "condition", "targets", "names"}
+    assert shared == {
+        "cohort_id",
+        "model_id",
+        "dataset_id",
+        "records",
+        "codes",
+        "condition",
+        "targets",
+        "names",
+        "sampling",
+    }
     with pytest.raises(ValueError, match="fidelity"):
         CohortDescription.model_validate(described.model_dump() | {"fidelity": whole["fidelity"]})
     assert set(described.synthetic.metrics) == {"attainment", "ess"}

@@ -184,7 +184,7 @@ def test_a_sender_that_dies_leaves_the_message_to_another(sqlite_caller: Caller,
 def test_who_may_hear_of_what(sqlite_caller: Caller, receiver: Receiver) -> None:
     caller, front = sqlite_caller, sqlite_caller.front
     analyst = front.as_owner(caller.owner, "generate", "read")
-    assert add(analyst)["kinds"] == ["train", "generate"]
+    assert add(analyst)["kinds"] == ["train", "generate", "export"]
     assert_problem(analyst.http.post("/webhooks", json={"url": URL, "kinds": ["evaluate"]}), 403, "forbidden")
     mine = pointed(caller, receiver)
     assert_problem(analyst.http.get(f"/webhooks/{mine['id']}/deliveries"), 403, "forbidden")

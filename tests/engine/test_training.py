@@ -199,7 +199,7 @@ def test_two_processes_follow_the_path_of_one(tmp_path: object) -> None:
     mp.spawn(_train_in_process, args=(2, port, 100, out), nprocs=2)
     together = np.load(out)
     expected = [point["held_out"] for point in alone.curve]
-    assert expected[-1] < expected[0] - 0.1  # it did learn
+    assert expected[-1] < expected[0] - 0.05  # it did learn
     np.testing.assert_allclose(together, expected, rtol=1e-4)
 
 

@@ -131,7 +131,7 @@ def test_a_server_that_forgets_every_export_is_given_up(door: Door, hospital: Ho
 def test_what_goes_wrong_is_told(door: Door, hospital: Hospital) -> None:
     hospital.looks = [Said(202, headers={"Retry-After": "120"})] * 2
     job = door.do(PATH, source=SOURCE)
-    late = door.limited(job_seconds=0.0).run(job["id"])
+    late = door.limited(job_seconds=1e-6).run(job["id"])
     assert late["error"]["detail"].startswith("the source was not ready after 0.0 hours")
     hospital.looks = [Said(400)]
     assert door.do(PATH, source=SOURCE)["error"]["detail"] == "the server's export failed: status 400"

@@ -90,7 +90,7 @@ def test_a_new_metric_is_in_the_report_its_progress_and_its_page(monkeypatch: py
 
 
 def test_a_metric_of_no_family_cannot_be_made() -> None:
-    with pytest.raises(ConfigError, match="fidelity, plausible, utility, conditional"):
+    with pytest.raises(ConfigError, match="fidelity, plausible, time, utility, conditional"):
         replace(MEAN_SIZE, family="beauty")
 
 
