@@ -106,6 +106,9 @@ def test_a_backup_with_pg_dump_is_a_service_again(
     caller.dataset()
     cohort = caller.cohort([[[0], [1]], [[2]]])
     whole = caller.http.get(f"/cohorts/{cohort}/records").content
+    services = caller.front.services
+    # other tests of this process leave models whose weights are not what they say
+    lost_before = {each.key for each in scrub(services.database, services.store, verify=True).lost}
     dump = tmp_path / "ehr.dump"
     _run(postgres, "pg_dump", "--format=custom", f"--file={dump}", libpq(caller.front.settings.database_url))
     caller.cohort([[[0]]])  # made meanwhile
@@ -116,7 +119,7 @@ def test_a_backup_with_pg_dump_is_a_service_again(
     restored = settings_for(tmp_path, url)
     with Front(restored) as front:
         found = scrub(front.services.database, front.services.store, verify=True)
-        assert found.lost == [] and found.blobs > 4
+        assert {each.key for each in found.lost} <= lost_before and found.blobs > 4
         headers = {"Authorization": f"Bearer {caller.key}"}
         assert front.get(f"/cohorts/{cohort}/records", headers=headers).content == whole
         assert front.get("/readyz").json()["checks"]["schema"] == "ok"
