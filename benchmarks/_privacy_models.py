@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks._harness import load_long, progress_bar, subset
 from benchmarks.conditional import trained
+from ehr.codes.families import families
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
 from worker.engine.generators import FitRequest
@@ -58,9 +59,10 @@ def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict
     # `trained` splits a permutation of what it is given: give it back in the order from which it makes this split
     order = np.random.default_rng(0).permutation(len(whole))
     unsorted = whole.take(np.argsort(order))
-    before, _ = trained("best" if split.label != "simulated" else "best-simulated", settings, unsorted, work)
+    name = "best" if split.label != "simulated" else "best-simulated"
+    before, _ = trained(name, settings, unsorted, split.vocabulary, work)
     after = D3PMGenerator.from_state(before.state())
-    strength = after.restrain(split.members, split.holdout)
+    strength = after.restrain(split.members, split.holdout, families=families(split.vocabulary))
     return {"before": before, "after": after}, strength
 
 

@@ -7,7 +7,7 @@ Training `best` is the long part. With --work the trained models are kept there 
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from benchmarks._million import measure as million
 from benchmarks._plain import PLAIN_STEPS, plain_records
 from benchmarks._sampling_speed import growth, speed
 from benchmarks._slices import measure_against_truth, measure_slices, slices
+from ehr.codes.families import families
 from ehr.generators.d3pm import PRESETS
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
@@ -36,7 +37,9 @@ RECORDS = 25_000
 # ---- models
 
 
-def trained(name: str, settings: dict[str, Any], train: Records, work: Path | None) -> tuple[D3PMGenerator, float]:
+def trained(
+    name: str, settings: dict[str, Any], train: Records, codes: Sequence[str], work: Path | None
+) -> tuple[D3PMGenerator, float]:
     """The generator and the seconds its training took; from `work` if an earlier run left it there."""
     weights, notes = (None, None) if work is None else (work / f"{name}.safetensors", work / f"{name}.json")
     if weights is not None and notes is not None and notes.exists():
@@ -46,7 +49,7 @@ def trained(name: str, settings: dict[str, Any], train: Records, work: Path | No
     holdout, rest = train.take(order[: len(train) // 20]), train.take(order[len(train) // 20 :])
     with progress_bar(f"train {name}") as advance, timed() as seconds:
         hooks = Hooks(on_progress=lambda p: advance(p.step, p.total_steps))
-        generator = D3PMGenerator.fit(FitRequest(rest, holdout, settings, hooks=hooks))
+        generator = D3PMGenerator.fit(FitRequest(rest, holdout, settings, hooks=hooks, families=families(codes)))
     if weights is not None and notes is not None:
         state = generator.state()
         weights.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +153,7 @@ def truth_quality(quick: bool, work: Path | None) -> None:
     """The same on the simulated population, whose conditional prevalences are known exactly."""
     population = simulated_population()
     train = population.sample(2_000 if quick else 60_000, np.random.default_rng(0))
-    generator, _ = trained("best-simulated", _settings("best", quick), train, work)
+    generator, _ = trained("best-simulated", _settings("best", quick), train, population.vocabulary, work)
     chosen = slices(population.sample(100_000, np.random.default_rng(1)), list(population.vocabulary))
     rows = [
         [
@@ -227,7 +230,7 @@ def main() -> None:
     if quick:
         train, test = subset(train, 2_000), subset(test, 1_000)
     started, everyone = time.perf_counter(), Records.concatenate([train, test])
-    best, seconds = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, work)
+    best, seconds = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, vocabulary, work)
     figures.add("best.train_seconds", seconds, "s")
     n = 512 if quick else RECORDS
     stages: dict[str, Callable[[], None]] = {

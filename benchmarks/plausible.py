@@ -10,6 +10,7 @@ model after two epochs, of other noises and networks, of Langevin guidance, and 
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from benchmarks._harness import Figures, console, options, progress_bar, show, s
 from benchmarks._kept_models import kept_model
 from benchmarks._omop_round_trip import asked
 from benchmarks._plausible_data import Data, data_in
+from ehr.codes.families import families
 from ehr.conditions import Condition, Target
 from ehr.errors import ConditionError
 from ehr.formats import writer_named
@@ -91,7 +93,7 @@ def _trained(data: Data, preset: str, changes: dict[str, Any], kept: bool, work:
     def train() -> Generator:
         with progress_bar(f"training {name} groups") as advance, timed() as seconds:
             hooks = Hooks(on_progress=lambda progress: advance(progress.step, progress.total_steps))
-            request = FitRequest(train_on, holdout, settings.config or {}, hooks=hooks)
+            request = FitRequest(train_on, holdout, settings.config or {}, hooks=hooks, families=families(data.codes))
             model = generator_named("d3pm").fit(_with_rules(request, data.rules) if kept else request)
         console.print(f"trained {name} groups in {seconds[0]:.0f} s")
         return model
@@ -101,9 +103,7 @@ def _trained(data: Data, preset: str, changes: dict[str, Any], kept: bool, work:
 
 def _with_rules(request: FitRequest, rules: Rules) -> FitRequest:
     groups = rules.groups if len(rules.groups) else None
-    return FitRequest(
-        request.train, request.holdout, request.settings, request.seed, hooks=request.hooks, groups=groups, rules=rules
-    )
+    return replace(request, groups=groups, rules=rules)
 
 
 def _speed(models: dict[str, Generator], figures: Figures, n: int) -> None:

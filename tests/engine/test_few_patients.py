@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ehr.codes.families import families
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
 from worker.engine.denoisers.few_patients import FewPatients
@@ -82,3 +83,23 @@ def test_every_noise_can_be_trained_with_restraint(noise: str) -> None:
         noise=noise, denoiser=SparseConfig(width=16, blocks=1), training=TrainingConfig(epochs=1), timesteps=20
     )
     assert D3PMGenerator.fit(FitRequest(train, None, small)).state().tensors
+
+
+def test_a_rare_row_begins_with_what_its_family_says() -> None:
+    table = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    table[[0, 1]] += 5.0  # kin of the rare code, both common
+    kin = families(["ICD10CM:E10", "ICD10CM:E11", "ICD10CM:J44", "ICD10CM:E84", "RXNORM:1"])
+    expected = FewPatients.of(records(), torch.device("cpu"), families=kin).usual(table.double(), 40)
+    assert expected[RARE].mean() > 3 and expected[RARE].mean() > expected[4].mean()
+    other = table.clone()
+    other[RARE] += 100.0  # what two patients have taught is no part of it
+    assert torch.equal(FewPatients.of(records(), torch.device("cpu"), families=kin).usual(other.double(), 40), expected)
+    assert torch.equal(few().usual(table.double(), 40), torch.zeros(5, 6, dtype=torch.float64))
+
+
+def test_families_share_what_codes_begin_with_where_that_means_something() -> None:
+    system, one, two, three = families(["ICD9DX:250", "ICD9DX:251", "ICD9DX:278", "ICD9PX:25", "SNOMED:250", "HTN"])
+    assert system.tolist() == [0, 0, 0, 1, 2, 3] == one.tolist()
+    assert two.tolist() == [0, 0, 1, 2, 3, 4]
+    assert len(set(three[[0, 1, 2]].tolist())) == 3 and three[4] != three[0]
+    assert families([]).shape == (4, 0)

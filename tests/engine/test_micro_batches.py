@@ -17,7 +17,7 @@ from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.noise import UniformNoise
 from worker.engine.population import simulated_population
-from worker.engine.training import Hooks
+from worker.engine.training import Hooks, devices
 
 SPARSE = {"kind": "sparse", "width": 16, "blocks": 1, "common_codes": 8, "dropout": 0.0, "input_dropout": 0.0}
 LINFORMER = {"kind": "linformer", "width": 8, "layers": 2, "heads": 2, "projection": 4}
@@ -45,9 +45,12 @@ def gradients(denoiser: dict[str, Any], noise: str, micro_batch: int | None) -> 
 
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 @pytest.mark.parametrize("denoiser", [SPARSE, LINFORMER, LINFORMER | {"recompute": True}])
-def test_parts_have_the_gradients_of_the_whole(denoiser: dict[str, Any], noise: str) -> None:
+def test_parts_have_the_gradients_of_the_whole(
+    denoiser: dict[str, Any], noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Contexts, which a noise that reveals adds, are divided as well; 24 is no multiple of 7, and 2 leaves some parts
-    without one."""
+    without one. In float32, whose rounding is smaller than any mistake."""
+    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: False)
     whole = gradients(denoiser | ({"recompute": False} if denoiser["kind"] == "linformer" else {}), noise, None)
     assert max(float(gradient.abs().max()) for gradient in whole.values()) > 1e-3
     for micro_batch in (7, 2):

@@ -20,8 +20,9 @@ from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.independent import IndependentGenerator
 from worker.engine.population import simulated_population
-from worker.engine.training import Hooks, TrainingRun
+from worker.engine.training import Hooks, TrainingRun, devices
 from worker.engine.training.d3pm import D3PMLearner
+from worker.engine.training.d3pm import Objective as D3PMObjective
 from worker.failures import reason_and_detail
 
 SMALL = {"kind": "sparse", "width": 32, "blocks": 1, "common_codes": 16, "dropout": 0.1}
@@ -119,6 +120,27 @@ def test_training_beats_independent_codes_on_held_out_records(noise: str) -> Non
     independent = IndependentGenerator.fit(FitRequest(train)).log_loss()(test)[0]
     assert elbo.value < independent - 1.0
     assert generator.curve[-1]["held_out"] < generator.curve[0]["held_out"]
+
+
+def test_products_are_short_numbers_where_the_cpu_multiplies_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learned is as good; drawing and held-out losses stay in float32, so that all CPUs say the same."""
+    train, test, value = population(1_000), population(500, seed=1), {}
+    for able in (True, False):
+        monkeypatch.setattr(devices, "multiplies_bfloat16", lambda able=able: able)
+        seen = []
+        forward = D3PMObjective.forward
+
+        def watched(self, batch, forward=forward, seen=seen):  # type: ignore[no-untyped-def]
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return forward(self, batch)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(D3PMObjective, "forward", watched)
+            generator = D3PMGenerator.fit(FitRequest(train, None, settings(epochs=6)))
+        assert set(seen) == {able}
+        assert all(weight.dtype == torch.float32 for weight in generator.denoiser.parameters())
+        value[able] = generator.held_out_elbo(test).value
+    assert abs(value[True] - value[False]) < 0.1
 
 
 def test_early_stopping_keeps_the_best_weights() -> None:

@@ -6,6 +6,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -62,6 +63,7 @@ def write_request(generator: str, request: FitRequest, scratch: Path) -> BinaryI
             "holds_out": holdout is not None,
             "groups": None if request.groups is None else request.groups.as_json(range(train.n_codes)),
             "rules": None if request.rules is None else request.rules.as_json(),
+            "families": None if request.families is None else request.families.tolist(),
             "checkpoint": None if checkpoint is None else checkpoint.values,
         },
         b"" if checkpoint is None else pack_tensors(checkpoint.tensors),
@@ -89,6 +91,8 @@ def read_request(descriptor: int) -> tuple[str, FitRequest]:
     request = FitRequest(
         train, holdout, asked["settings"], asked["seed"], checkpoint=checkpoint, groups=groups, rules=rules
     )
+    if asked["families"] is not None:
+        request = replace(request, families=np.array(asked["families"], dtype=np.int64))
     return asked["generator"], request
 
 

@@ -13,6 +13,7 @@ import torch
 from sqlalchemy.orm import Session
 
 from ehr.audits import ModelAudit
+from ehr.codes.families import families
 from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
 from ehr.generators.auto import Shape
@@ -96,6 +97,7 @@ def _request(run: JobRun, payload: TrainPayload, dataset: StoredDataset) -> FitR
         device=run.runtime.settings.device,
         groups=dataset.groups,
         rules=dataset.rules,
+        families=families(dataset.vocabulary.codes),
     )
 
 

@@ -108,7 +108,7 @@ class SparseDenoiser(Denoiser):
                 logits = logits + bag.sum_rows(self.pairwise.weight)
             else:
                 some = PresentCodes(x_t[:, self.paired], evidence[:, self.paired], self.out.bias[self.paired])
-                logits = logits.index_add(1, self.paired, some.sum_rows(self.pairwise.weight))
+                logits = logits.index_add(1, self.paired, some.sum_rows(self.pairwise.weight).to(logits.dtype))
         if beside is not None:
             logits = logits + beside.logits
         if tilt is not None and self.tilted is not None:

@@ -95,7 +95,7 @@ class D3PMGenerator(Generator):
         prevalence = torch.from_numpy(train.prevalence())
         generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
         generator.to(resolve_device(request.device))
-        few = FewPatients.behind(generator.denoiser.code_tables, train, generator.device)
+        few = FewPatients.behind(generator.denoiser.code_tables, train, generator.device, request.families)
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
         plan = learner.plan(len(train))
         return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
@@ -131,9 +131,11 @@ class D3PMGenerator(Generator):
     def conditional_prevalence(self) -> ConditionalPrevalence | None:
         return None if not self.noise.reveals else partial(revealed_prevalence, self.denoiser, self.device)
 
-    def restrain(self, train: Records, holdout: Records | None, seed: int = 0) -> int | None:
+    def restrain(
+        self, train: Records, holdout: Records | None, seed: int = 0, families: NDArray[np.int64] | None = None
+    ) -> int | None:
         """Restrain what few of the training records have taught, as training does in the end; how strongly."""
-        few = FewPatients.of(train, self.device, self.denoiser.code_tables.paired)
+        few = FewPatients.of(train, self.device, self.denoiser.code_tables.paired, families)
         learner = D3PMLearner(self.denoiser, self.noise, self.config.training, self.device, holdout, few)
         learner.load_weights(learner.restrained(learner.best, seed))
         return learner.restraint

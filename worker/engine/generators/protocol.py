@@ -139,6 +139,7 @@ class FitRequest:
     checkpoint: Checkpoint | None = None  # resume from here
     groups: Groups | None = None  # codes of which one holds; records that break one are not learned from
     rules: Rules | None = None  # pairs that no record has, over the same groups
+    families: NDArray[np.int64] | None = None  # which codes are kin (ehr.codes.families)
 
     @property
     def records(self) -> Records:

@@ -16,7 +16,7 @@ from worker.engine.losses import elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
 from worker.engine.training.calibration import expected_shares
 from worker.engine.training.denoisers import DenoiserLearner
-from worker.engine.training.devices import precision, seeded
+from worker.engine.training.devices import precision, seeded, training_precision
 from worker.engine.training.links import LinkDescent
 from worker.engine.training.loop import Plan, TrainingRun
 from worker.engine.training.micro_batches import MicroBatch
@@ -115,7 +115,7 @@ class D3PMLearner(DenoiserLearner):
             for number, part in enumerate(parts):
                 # Processes wait for each other's gradients once a step.
                 with self.processes.summing(self.objective, number == len(parts) - 1):
-                    with precision(self.device):
+                    with training_precision(self.device):
                         of_records, loss = self.objective(part)
                     l_t.append(of_records.detach())
                     yield loss
