@@ -12,8 +12,9 @@ from benchmarks.conditional import trained
 from ehr.codes.families import families
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
-from worker.engine.generators import FitRequest
+from worker.engine.generators import FitRequest, State
 from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.generators.restraint import restrain
 from worker.engine.population import simulated_population
 
 MAY_NOT_BE_ATTACKED = ("nhds-adult",)  # its terms forbid experiments in re-identification
@@ -61,15 +62,18 @@ def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict
     unsorted = whole.take(np.argsort(order))
     name = "best" if split.label != "simulated" else "best-simulated"
     before, _ = trained(name, settings, unsorted, split.vocabulary, work)
-    after = D3PMGenerator.from_state(before.state())
-    strength = after.restrain(split.members, split.holdout, families=families(split.vocabulary))
+    state = before.state()
+    rounds = PRESETS["best"].calibration_rounds
+    settings = state.config["settings"] | {"calibration_rounds": rounds}
+    after = D3PMGenerator.from_state(State(state.tensors, state.config | {"settings": settings}))
+    strength = restrain(after, split.members, split.holdout, families=families(split.vocabulary))
     return {"before": before, "after": after}, strength
 
 
 def _without_restraint(config: D3PMConfig, epochs: int | None = None) -> dict[str, Any]:
     settings = config.model_dump()
     changed = {"restrain_rare": False} | ({} if epochs is None else {"epochs": epochs})
-    return settings | {"training": settings["training"] | changed}
+    return settings | {"training": settings["training"] | changed, "calibration_rounds": 0}
 
 
 def overfitted(split: Split, seeds: range, quick: bool) -> Iterator[tuple[D3PMGenerator, Records, Records]]:

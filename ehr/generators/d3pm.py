@@ -123,6 +123,13 @@ class D3PMConfig(Config):
     timesteps: int = Field(1000, ge=1, le=MOST_CALLS, description="T")
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
+    calibration_rounds: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="how often records are drawn after training to see whether pairs of codes are as common in them as "
+        "in training records (sparse denoiser, absorbing noise); see decisions/0122",
+    )
 
     def with_checkpoints(self, every: int) -> Self:
         if self.training.checkpoint_every is not None:
@@ -154,11 +161,11 @@ _PAPER_OPTIMISER: dict[str, Any] = {
 
 PRESETS: dict[str, D3PMConfig] = {
     "fast": D3PMConfig(),
-    # Twice the epochs, and more of everything that keeps a network from learning records by heart.
+    # Three times the epochs, and more of everything that keeps a network from learning records by heart.
     "best": D3PMConfig(
         denoiser=SparseConfig(dropout=0.25, input_dropout=0.15),
         training=TrainingConfig(
-            epochs=80, weight_decay=0.3, pairwise_decay=4.0, ema_decay=0.9995, evaluate_every=4, patience=16
+            epochs=120, weight_decay=0.3, pairwise_decay=4.0, ema_decay=0.9995, evaluate_every=4, patience=16
         ),
     ),
     "paper-mimic": D3PMConfig(

@@ -44,7 +44,8 @@ class FewPatients:
     """How many patients stand behind every code and every pair of codes."""
 
     counts: Tensor  # (N,)
-    together: Tensor  # (M, M) of the codes that have links, seen or to be expected by chance, whichever is more
+    seen: Tensor  # (M, M) patients who have both, of the codes that have links
+    together: Tensor  # (M, M) the same, or as many as are to be expected by chance, whichever is more
     patients: int  # all of them
     some: Records  # a part of the training records, to see how common the network makes each code
     families: Tensor | None = None  # (levels, N) the number of each code's family, the widest first; None: no kin
@@ -63,13 +64,13 @@ class FewPatients:
         seen = np.zeros((n_paired, n_paired), dtype=np.float32)
         for part in (train,) if isinstance(train, Records) else train.pools():
             counts += part.counts().astype(np.float32)
-            matrix = part.to_csr() if paired is None else part.to_csr()[:, list(paired)]
-            seen += np.asarray((matrix.T @ matrix).todense(), dtype=np.float32)
+            seen += pair_counts(part, paired)
         of_paired = counts if paired is None else counts[list(paired)]
         together = np.maximum(seen, np.outer(of_paired, of_paired) / max(len(train), 1))
         some = train.take(np.arange(min(len(train), CALIBRATED_ON)))
         kin = None if families is None else torch.from_numpy(families).to(device)
-        return cls(torch.from_numpy(counts).to(device), torch.from_numpy(together).to(device), len(train), some, kin)
+        of_codes, both, expected = (torch.from_numpy(each).to(device) for each in (counts, seen, together))
+        return cls(of_codes, both, expected, len(train), some, kin)
 
     @classmethod
     def behind(
@@ -124,3 +125,9 @@ class FewPatients:
         """The pairwise table, (M, M), each weight as far as patients stand behind it."""
         square = self.together.square()
         return pairwise * (square / (square + PATIENTS_PER_LINK**2))
+
+
+def pair_counts(records: Records, paired: Sequence[int] | None) -> NDArray[np.float32]:
+    """How many records have both of two codes, (M, M), of all codes or of the `paired` ones; with itself: have it."""
+    matrix = records.to_csr() if paired is None else records.to_csr()[:, list(paired)]
+    return np.asarray((matrix.T @ matrix).todense(), dtype=np.float32)

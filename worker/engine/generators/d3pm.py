@@ -23,6 +23,7 @@ from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.denoisers.few_patients import FewPatients
+from worker.engine.generators.drawn_pairs import calibrate_pairs
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -105,6 +106,8 @@ class D3PMGenerator(Generator):
         generator, run = cls.prepare(request)
         generator.curve = run.to_the_end()
         generator.denoiser.eval()
+        assert isinstance(run.learner, D3PMLearner)
+        calibrate_pairs(generator, run.learner.few_patients, request.seed, request.hooks)
         return generator
 
     def to(self, device: torch.device) -> None:
@@ -130,15 +133,6 @@ class D3PMGenerator(Generator):
 
     def conditional_prevalence(self) -> ConditionalPrevalence | None:
         return None if not self.noise.reveals else partial(revealed_prevalence, self.denoiser, self.device)
-
-    def restrain(
-        self, train: Records, holdout: Records | None, seed: int = 0, families: NDArray[np.int64] | None = None
-    ) -> int | None:
-        """Restrain what few of the training records have taught, as training does in the end; how strongly."""
-        few = FewPatients.of(train, self.device, self.denoiser.code_tables.paired, families)
-        learner = D3PMLearner(self.denoiser, self.noise, self.config.training, self.device, holdout, few)
-        learner.load_weights(learner.restrained(learner.best, seed))
-        return learner.restraint
 
     # --- sampling ---
 

@@ -42,6 +42,11 @@ class Hooks:
     should_stop: Callable[[], bool] | None = None
     should_settle: Callable[[], bool] | None = None  # asked before every epoch: time is up, settle and end
 
+    def go_on(self) -> None:
+        """TrainingStopped if the caller wants an end while what was learned is finished off."""
+        if self.should_stop is not None and self.should_stop():
+            raise TrainingStopped("stopped at the caller's request after the last step")
+
 
 @dataclass(frozen=True)
 class Plan:
