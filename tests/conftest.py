@@ -2,7 +2,9 @@
 one thread, because threads that share a core wait for each other at every step."""
 
 import os
+from functools import cache
 
+import httpx._transports.default as transports
 from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -25,3 +27,6 @@ __all__ = ["database_url", "new_url", "postgres", "shared_stand", "sqlite_stand"
 # examples are few and small; how long one takes is up to what else the machine does
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+# every HTTP client reads all certificates of the machine, which takes longer than most of what clients are made for here
+transports.create_ssl_context = cache(transports.create_ssl_context)
