@@ -16,17 +16,27 @@ from tests.service.fixtures import (
     database_url,
     new_url,
     postgres,
+    postgres_stand,
     shared_stand,
     sqlite_stand,
     stand,
     stand_of,
 )
 
-__all__ = ["database_url", "new_url", "postgres", "shared_stand", "sqlite_stand", "stand", "stand_of"]
+__all__ = [
+    "database_url",
+    "new_url",
+    "postgres",
+    "postgres_stand",
+    "shared_stand",
+    "sqlite_stand",
+    "stand",
+    "stand_of",
+]
 
 # examples are few and small; how long one takes is up to what else the machine does
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-# every HTTP client reads all certificates of the machine, which takes longer than most of what clients are made for here
+# every HTTP client reads all certificates of the machine, which takes longer than what most of them are made for here
 transports.create_ssl_context = cache(transports.create_ssl_context)

@@ -105,12 +105,12 @@ class Stand:
         payload = IngestPayload(dataset_id=new_id(DATASET), name=name, files=files, **options)
         return self.submit("ingest", payload, publish=publish, owner=owner)
 
-    def train(self, dataset_id: str, epochs: int = 2, **options: Any) -> str:
+    def train(self, dataset_id: str, epochs: int = 2, max_attempts: int = 3, **options: Any) -> str:
         settings = {**TINY, "training": {"epochs": epochs, "batch_size": 64, "holdout_draws": 1}}
         payload = TrainPayload(
             model_id=new_id(MODEL), name="model", dataset_id=dataset_id, **({"settings": settings} | options)
         )
-        return self.submit("train", payload)
+        return self.submit("train", payload, max_attempts=max_attempts)
 
     def generate(self, model_id: str, n: int = 100, **options: Any) -> str:
         return self.submit("generate", GeneratePayload(model_id=model_id, n=n, **options))
