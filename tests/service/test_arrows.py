@@ -121,14 +121,13 @@ def test_an_arrow_cannot_open_what_is_out_of_reach(monkeypatch: pytest.MonkeyPat
     [
         "worker.contract",
         "ehr.generators",
-        "app.main",
         "worker.celery_app",
         "runtime.sweeper",
         "worker.tasks.ingest",
     ],
 )
 def test_torch_is_not_loaded_by(module: str) -> None:
-    """The API imports the first, the Celery parent the second; a fork after OpenMP has started hangs."""
+    """A fork after OpenMP has started hangs. What the API and the command line import: see test_deployment."""
     heavy = ", ".join(repr(name) for name in HEAVY)
     code = f"import sys, {module}; sys.exit(any(name in sys.modules for name in ({heavy},)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -13,7 +13,6 @@ from ehr.generators.config import Config
 from ehr.generators.spec import GeneratorSpec
 from ehr_d3pm.cli import cli
 from tests.api.front import Caller, Front
-from tests.service.fixtures import ON_POSTGRES, ON_SQLITE
 from tests.service.stand import OWNER, Stand, long_csv
 from worker.execution import execute
 from worker.runtime import Runtime
@@ -60,7 +59,6 @@ def accepted(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-@ON_POSTGRES
 def test_from_its_line_to_a_report(stand: Stand, caller: Caller) -> None:
     ingestion = stand.ingest(long_csv(600))
     work(stand, ingestion)
@@ -84,7 +82,6 @@ def test_from_its_line_to_a_report(stand: Stand, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-@ON_SQLITE
 def test_the_command_line_offers_it(caller: Caller) -> None:
     offered = CliRunner().invoke(cli, ["--url", caller.front.url, "--key", caller.key, "generators"])
     assert offered.exit_code == 0 and "newcomer" in offered.output
@@ -92,7 +89,6 @@ def test_the_command_line_offers_it(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-@ON_SQLITE
 def test_its_settings_are_checked_and_its_name_is_offered(stand: Stand, caller: Caller) -> None:
     schema = caller.http.get("/openapi.json").json()["components"]["schemas"]["TrainRequest"]
     assert schema["properties"]["generator"]["enum"] == [
