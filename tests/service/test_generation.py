@@ -20,7 +20,7 @@ from worker.runtime import Runtime
 from worker.tasks.generate import Tally
 
 FORMATS = ("long.csv", "ndjson", "parquet")
-PARTS = 16  # enough that a job can be ended among them
+PARTS = 40  # enough that a job can be ended among them
 
 
 def trained(stand: Stand) -> str:

@@ -12,7 +12,7 @@ from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.independent import IndependentGenerator
 
-PARTS = 16  # enough that a worker can be killed among them
+PARTS = 40  # enough that a worker can be killed among them
 
 
 def test_a_chunk_is_the_same_whoever_draws_it() -> None:
