@@ -153,7 +153,8 @@ class Stand:
         if isinstance(self.store, S3Store):
             return sorted([*self.store.list(folder), *(key for key, _ in self.store.unfinished(folder))])
         root = self.folder / "store"
-        return sorted(p.relative_to(root).as_posix() for p in (root / folder).rglob("*") if p.is_file())
+        places = os.walk(root / folder)  # which passes over what is removed while it looks, as sweepers do
+        return sorted(Path(at, name).relative_to(root).as_posix() for at, _, names in places for name in names)
 
     def uploads_of(self, job_id: str) -> list[str]:
         """What is left of the files of an ingest job."""
