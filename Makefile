@@ -3,6 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
+# files of tests that run side by side; some wait for servers, so one more than there are cores can be quicker
+TEST_PROCESSES ?= 2
+# tests start hundreds of interpreters: what one has compiled, others read
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo serve test test-fleet check bench clean
 
@@ -45,12 +50,12 @@ serve: setup ## start everything on http://127.0.0.1:8000 and keep running
 # Tests that drive browsers, servers and killed workers can starve on a busy machine. What failed beside other tests is run
 # once more by itself; what fails then has failed.
 test: setup ## run the tests, two files at a time; what fails, once more by itself
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder || { \
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder || { \
 		echo 'Once more, by itself, what failed:'; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 test-fleet: setup ## run the tests of service and API as on several hosts: Postgres, Valkey over TCP, an S3 server
-	TEST_FLEET=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/service tests/api
+	TEST_FLEET=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/service tests/api
 
 check: setup ## lint, format, types, and which package imports which
 	$(BIN)/ruff check .
@@ -64,3 +69,4 @@ bench: setup ## see that every benchmark runs; figures come from running one wit
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info client/*.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

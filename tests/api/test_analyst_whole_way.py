@@ -10,10 +10,10 @@ from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
 
 
-def test_an_analyst_needs_no_real_record(shared_stand: Stand, tmp_path: Path) -> None:
+def test_an_analyst_needs_no_real_record(postgres_stand: Stand, tmp_path: Path) -> None:
     table = tmp_path / "records.csv"
     table.write_bytes(long_csv(900, n_codes=40))
-    with Front(shared_stand.settings) as front:
+    with Front(postgres_stand.settings) as front:
         keys = front.key("ward", "data", "train", "generate", "read"), front.key("ward", "generate", "read")
         with Client(front.url, keys[0]) as custodian, Client(front.url, keys[1]) as analyst:
             uploaded = custodian.upload([table], holdout_share=0.2, test_share=0.2)
@@ -35,7 +35,7 @@ def test_an_analyst_needs_no_real_record(shared_stand: Stand, tmp_path: Path) ->
             assert said["report_id"] == evaluation["id"] and said["families"].keys() >= {"fidelity", "privacy"}
 
             custodian.delete("datasets", dataset)
-            wait_until(lambda: shared_stand.blobs(f"datasets/{dataset}") == [], "the real records to go")
+            wait_until(lambda: postgres_stand.blobs(f"datasets/{dataset}") == [], "the real records to go")
             cohort = analyst.wait(analyst.generate(model, 2000, all_of=["ICD9DX:001"], targets={"ICD9DX:002": 0.25}))
             assert analyst.download(cohort["id"], tmp_path / "cohort.csv") > 1000
             report = analyst.report(cohort["id"])

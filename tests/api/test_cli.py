@@ -248,17 +248,20 @@ def test_what_the_service_offers(sqlite_caller: Caller) -> None:
 
 
 def test_keys(tmp_path: Path) -> None:
-    environment = {"DATA_DIR": str(tmp_path)}
-    nowhere = run("keys", "list", **environment)
-    assert nowhere.returncode == 2 and "--data-dir" in nowhere.stderr and list(tmp_path.iterdir()) == []
+    def keys(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["keys", *words], env={"DATA_DIR": str(tmp_path), "DATABASE_URL": None})
+
+    nowhere = keys("list")
+    assert nowhere.exit_code == 2 and "--data-dir" in nowhere.stderr and list(tmp_path.iterdir()) == []
     assert run("migrate", "--data-dir", str(tmp_path)).returncode == 0
-    made = json.loads(run("keys", "create", "--owner", "ann", "--scopes", "read,data", "--json", **environment).stdout)
+    created = run("keys", "create", "--owner", "ann", "--scopes", "read,data", "--json", DATA_DIR=str(tmp_path))
+    made = json.loads(created.stdout)
     assert made["key"].startswith("ehr_") and made["scopes"] == ["data", "read"]
-    listed = run("keys", "list", "--json", **environment).stdout
+    listed = keys("list", "--json").stdout
     assert made["prefix"] in listed and made["key"] not in listed
-    assert run("keys", "revoke", made["id"], **environment).returncode == 0
-    assert run("keys", "revoke", made["id"], **environment).returncode == 2
-    assert run("keys", "create", "--owner", "ann", "--scopes", "root", **environment).returncode == 2
+    assert keys("revoke", made["id"]).exit_code == 0
+    assert keys("revoke", made["id"]).exit_code == 2
+    assert keys("create", "--owner", "ann", "--scopes", "root").exit_code == 2
     assert made["key"].encode() not in (tmp_path / "ehr-d3pm.sqlite").read_bytes()
 
 

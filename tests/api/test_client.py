@@ -271,7 +271,7 @@ def test_both_clients_ask_the_same_and_get_the_same(sqlite_caller: Caller, tmp_p
 
 
 def test_many_jobs_are_awaited_at_once(sqlite_caller: Caller) -> None:
-    jobs = [sqlite_caller.job("train", model_id="mdl_" + "0" * 32) for _ in range(50)]
+    jobs = [sqlite_caller.job("train", model_id="mdl_" + "0" * 32) for _ in range(16)]
 
     async def cancelled_while_awaited() -> list[Any]:
         async with AsyncClient(sqlite_caller.front.url, sqlite_caller.key) as client:

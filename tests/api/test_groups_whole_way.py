@@ -27,10 +27,10 @@ def table(n: int) -> str:
 
 
 @pytest.mark.parametrize("generator", ["d3pm", "independent"])
-def test_no_cohort_breaks_a_group(shared_stand: Stand, tmp_path: Path, generator: str) -> None:
+def test_no_cohort_breaks_a_group(postgres_stand: Stand, tmp_path: Path, generator: str) -> None:
     path = tmp_path / "records.csv"
     path.write_text(table(800))
-    with Front(shared_stand.settings) as front, Client(front.url, front.key("steward")) as client:
+    with Front(postgres_stand.settings) as front, Client(front.url, front.key("steward")) as client:
         dataset = client.wait(client.upload([path], groups=PAYERS))["result"]["dataset_id"]
         shown = {
             group["codes"]: (group["rule"], group["origin"]) for group in client.dataset(dataset)["summary"]["groups"]
@@ -57,10 +57,10 @@ def test_no_cohort_breaks_a_group(shared_stand: Stand, tmp_path: Path, generator
             client.generate(model, 10, **both)
 
 
-def test_a_group_that_does_not_hold_is_refused(shared_stand: Stand, tmp_path: Path) -> None:
+def test_a_group_that_does_not_hold_is_refused(sqlite_stand: Stand, tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_text(table(300))
-    with Front(shared_stand.settings) as front, Client(front.url, front.key("steward")) as client:
+    with Front(sqlite_stand.settings) as front, Client(front.url, front.key("steward")) as client:
         with pytest.raises(JobFailedError, match=r"'ICD10CM:\*' does not hold"):
             client.wait(client.upload([path], groups=[{"codes": "ICD10CM:*", "rule": "at most one"}]))
         for wrong in ([{"codes": "SEX:*"}], [{"codes": "SEX:*", "rule": "one"}], "SEX:*"):

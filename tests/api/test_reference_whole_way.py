@@ -37,10 +37,10 @@ def asked(client: Client, model: str) -> list[str]:
     return shown
 
 
-def test_estimates_are_made_of_the_bundle_alone(shared_stand: Stand, tmp_path: Path) -> None:
+def test_estimates_are_made_of_the_bundle_alone(postgres_stand: Stand, tmp_path: Path) -> None:
     table = tmp_path / "records.csv"
     table.write_bytes(long_csv(800, N_CODES))
-    stand = shared_stand
+    stand = postgres_stand
     with Front(stand.settings) as front, Client(front.url, front.key(OWNER)) as client, _analyst(front) as analyst:
         dataset = client.wait(client.upload([table]))["result"]["dataset_id"]
         settings = TINY | {"training": {"epochs": 2, "batch_size": 64, "holdout_draws": 1}}

@@ -67,11 +67,11 @@ def test_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
             client.wait(client.upload([table]))
 
 
-def test_a_published_generator_the_whole_way(shared_stand: Stand, tmp_path: Path) -> None:
+def test_a_published_generator_the_whole_way(sqlite_stand: Stand, tmp_path: Path) -> None:
     """Hardly trained it draws every code in half of the records: a condition on one is common, one on many is not."""
     table = tmp_path / "records.csv"
     table.write_bytes(long_csv(600))
-    with Front(shared_stand.settings) as front, Client(front.url, front.key("comparer")) as client:
+    with Front(sqlite_stand.settings) as front, Client(front.url, front.key("comparer")) as client:
         dataset = client.wait(client.upload([table]))["result"]["dataset_id"]
         settings = {"epochs": 2, "batch_size": 64, "width": 16, "layers": 2, "binarise": "bernoulli"}
         trained = client.wait(client.train(dataset, generator="emr-wgan", settings=settings))

@@ -27,8 +27,8 @@ STEPS = 20
 
 
 def most_common() -> list[int]:
-    """The 40 most common codes of the simulated population: attention over all 367 would take minutes."""
-    return sorted(np.argsort(-simulated_population().prevalence())[:40].tolist())
+    """The 24 most common codes of the simulated population: attention over all 367 would take minutes."""
+    return sorted(np.argsort(-simulated_population().prevalence())[:24].tolist())
 
 
 def population(n: int, seed: int) -> Records:
@@ -38,19 +38,19 @@ def population(n: int, seed: int) -> Records:
 
 @pytest.fixture(scope="module")
 def trained() -> D3PMGenerator:
-    return D3PMGenerator.fit(FitRequest(population(10_000, 0), population(500, 1), SETTINGS))
+    return D3PMGenerator.fit(FitRequest(population(6_000, 0), population(500, 1), SETTINGS))
 
 
 def test_it_beats_independent_codes_on_held_out_records(trained: D3PMGenerator) -> None:
     test = population(2_000, 2)
-    independent = IndependentGenerator.fit(FitRequest(population(10_000, 0))).log_loss()(test)[0]
+    independent = IndependentGenerator.fit(FitRequest(population(6_000, 0))).log_loss()(test)[0]
     assert trained.held_out_elbo(test, draws=8).value < independent - 0.5
 
 
 def test_its_samples_beat_independent_codes(trained: D3PMGenerator) -> None:
     samples = trained.sample(SampleRequest(2_000, steps=STEPS))
     names = ["cmd", "mcad"]
-    results = fidelity(samples, population(2_000, 2), population(10_000, 0), np.random.default_rng(0), names=names)
+    results = fidelity(samples, population(2_000, 2), population(6_000, 0), np.random.default_rng(0), names=names)
     for result in results.values():
         assert result.value.value is not None and result.independent.value is not None
         assert result.value.value < result.independent.value
@@ -58,7 +58,7 @@ def test_its_samples_beat_independent_codes(trained: D3PMGenerator) -> None:
 
 def test_guidance_raises_a_code_in_the_papers_proportion_and_more_with_more_steps(trained: D3PMGenerator) -> None:
     """eta 0.1, lambda 0.01: ten Langevin steps make a code two to four times as common, twenty more than ten."""
-    code = int(np.argmin(np.abs(population(10_000, 0).prevalence() - 0.025)))
+    code = int(np.argmin(np.abs(population(6_000, 0).prevalence() - 0.025)))
     condition = Condition.of(trained.noise.n_codes, all_of=[code])
 
     def prevalence(iterations: int) -> float:

@@ -21,6 +21,9 @@ from tests.service.stand import Stand
 FLEET = os.environ.get("TEST_FLEET") == "1"
 DATABASES = ("postgres",) if FLEET else ("sqlite", "postgres")
 NewUrl = Callable[[str], str]
+# Stands of their own for what does not depend on the database: a worker's start takes seconds.
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+ON_POSTGRES = pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 # for tests that look at the files of a store or at SQLite itself, and have a law that holds for one only
 ON_ONE_MACHINE = pytest.mark.skipif(FLEET, reason="of a store or a database that is a file")
 
@@ -101,6 +104,12 @@ def shared_stand(request: pytest.FixtureRequest, stand_of: Callable[[str], Stand
 def sqlite_stand(stand_of: Callable[[str], Stand]) -> Stand:
     """For what does not depend on the database."""
     return stand_of("sqlite")
+
+
+@pytest.fixture
+def postgres_stand(stand_of: Callable[[str], Stand]) -> Stand:
+    """For the same: a file whose tests take turns has walked its way on both."""
+    return stand_of("postgres")
 
 
 @contextmanager

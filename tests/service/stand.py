@@ -105,12 +105,12 @@ class Stand:
         payload = IngestPayload(dataset_id=new_id(DATASET), name=name, files=files, **options)
         return self.submit("ingest", payload, publish=publish, owner=owner)
 
-    def train(self, dataset_id: str, epochs: int = 2, **options: Any) -> str:
+    def train(self, dataset_id: str, epochs: int = 2, max_attempts: int = 3, **options: Any) -> str:
         settings = {**TINY, "training": {"epochs": epochs, "batch_size": 64, "holdout_draws": 1}}
         payload = TrainPayload(
             model_id=new_id(MODEL), name="model", dataset_id=dataset_id, **({"settings": settings} | options)
         )
-        return self.submit("train", payload)
+        return self.submit("train", payload, max_attempts=max_attempts)
 
     def generate(self, model_id: str, n: int = 100, **options: Any) -> str:
         return self.submit("generate", GeneratePayload(model_id=model_id, n=n, **options))
@@ -153,7 +153,8 @@ class Stand:
         if isinstance(self.store, S3Store):
             return sorted([*self.store.list(folder), *(key for key, _ in self.store.unfinished(folder))])
         root = self.folder / "store"
-        return sorted(p.relative_to(root).as_posix() for p in (root / folder).rglob("*") if p.is_file())
+        places = os.walk(root / folder)  # which passes over what is removed while it looks, as sweepers do
+        return sorted(Path(at, name).relative_to(root).as_posix() for at, _, names in places for name in names)
 
     def uploads_of(self, job_id: str) -> list[str]:
         """What is left of the files of an ingest job."""

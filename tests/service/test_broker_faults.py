@@ -2,6 +2,7 @@
 
 import threading
 
+from tests.service.fixtures import ON_POSTGRES, ON_SQLITE
 from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
 from worker.contract import ROUTES
@@ -24,6 +25,7 @@ def test_a_message_that_was_never_sent_is_sent_by_the_sweeper(shared_stand: Stan
     shared_stand.succeed(job_id)
 
 
+@ON_POSTGRES
 def test_broker_down_at_submit_and_killed_in_mid_job(stand: Stand) -> None:
     stand.worker()
     running = stand.ingest(long_csv(), "slow:3")
@@ -38,6 +40,7 @@ def test_broker_down_at_submit_and_killed_in_mid_job(stand: Stand) -> None:
     stand.succeed(stand.ingest(long_csv()))
 
 
+@ON_SQLITE
 def test_all_50_queued_jobs_run_after_flushall(stand: Stand) -> None:
     jobs = [stand.ingest(long_csv(40), min_records=1) for _ in range(50)]
     assert stand.valkey.client().llen("ingest") >= 50  # more if this took so long that some were announced again

@@ -6,10 +6,12 @@ from contextlib import suppress
 import pytest
 
 from ehr.errors import ConflictError
+from tests.service.fixtures import ON_POSTGRES, ON_SQLITE
 from tests.service.servers import wait_until
 from tests.service.stand import BRIEF_LEASE, Stand, long_csv
 
 
+@ON_POSTGRES
 def test_cancelled_while_queued_never_runs(stand: Stand) -> None:
     job_id = stand.ingest(long_csv())
     assert stand.cancel(job_id).state == "cancelled"
@@ -21,8 +23,8 @@ def test_cancelled_while_queued_never_runs(stand: Stand) -> None:
     wait_until(lambda: stand.blobs("uploads") == [], "removal of the upload")
 
 
-def test_cancelled_training_stops_within_10_seconds_and_leaves_nothing(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_cancelled_training_stops_within_10_seconds_and_leaves_nothing(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     dataset_id = stand.succeed(stand.ingest(long_csv()))["dataset_id"]
     job_id = stand.train(dataset_id, epochs=10_000)
     wait_until(lambda: stand.job(job_id).checkpoint is not None, "a checkpoint")
@@ -38,8 +40,8 @@ def test_cancelled_training_stops_within_10_seconds_and_leaves_nothing(shared_st
         stand.cancel(done)
 
 
-def test_work_that_does_not_listen_is_ended_by_force(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_work_that_does_not_listen_is_ended_by_force(sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
     job_id = stand.ingest(long_csv(), "deaf:600")
     stand.wait(job_id, state="running")
     stand.cancel(job_id)
@@ -48,6 +50,7 @@ def test_work_that_does_not_listen_is_ended_by_force(shared_stand: Stand) -> Non
     wait_until(lambda: stand.uploads_of(job_id) == [], "removal of the upload")
 
 
+@ON_SQLITE
 def test_cancelled_after_its_worker_died(stand: Stand) -> None:
     worker = stand.worker(**BRIEF_LEASE)
     job_id = stand.ingest(long_csv(), "slow:600")

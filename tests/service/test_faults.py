@@ -45,7 +45,7 @@ def test_a_full_disk_at_every_kind_of_write_of_a_worker(troubled: Stand) -> None
     """Each fails by name, leaves nothing of what it could not finish, and succeeds when there is room again."""
     stand = troubled
     stand.misbehave(full="/datasets/")
-    ingest = stand.ingest(long_csv())
+    ingest = stand.ingest(long_csv(), may_be_attacked=False)
     failed(stand, ingest, "store-full")
     stand.misbehave()
     retried(stand, ingest)

@@ -20,6 +20,7 @@ from worker.runtime import Runtime
 from worker.tasks.generate import Tally
 
 FORMATS = ("long.csv", "ndjson", "parquet")
+PARTS = 40  # enough that a job can be ended among them
 
 
 def trained(stand: Stand) -> str:
@@ -51,7 +52,7 @@ def test_the_same_files_whatever_the_workers_and_the_size_of_parts(stand: Stand,
     alone = stand.generate(model_id, seed=5, **request)
     stand.succeed(alone)
     first.kill()
-    for _ in range(3):
+    for _ in range(2):
         stand.worker(PART_RECORDS="5000")
     together, other = (stand.generate(model_id, seed=seed, **request) for seed in (5, 6))
     stand.succeed(together)
@@ -70,7 +71,7 @@ def test_the_same_files_whatever_the_workers_and_the_size_of_parts(stand: Stand,
 def test_what_ended_early_keeps_its_parts_and_the_rest_is_made_later(stand: Stand, tmp_path: Path, end: str) -> None:
     worker = stand.worker(**BRIEF_LEASE)
     model_id = trained(stand)
-    request: dict[str, Any] = {"n": 40 * CHUNK, "seed": 1, "steps": 50, "evaluate": False}
+    request: dict[str, Any] = {"n": PARTS * CHUNK, "seed": 1, "steps": 50, "evaluate": False}
     payload = GeneratePayload(model_id=model_id, **request)
     job_id = stand.submit("generate", payload, max_attempts=1)
     with Front(stand.settings) as front, Client(front.url, front.key(OWNER)) as client:
@@ -90,13 +91,13 @@ def test_what_ended_early_keeps_its_parts_and_the_rest_is_made_later(stand: Stan
         wait_until(lambda: stand.sweeper.sweep() or client.job(job_id)["state"] == end, "the end")
         kept = {part["number"]: part["sha256"] for part in client.parts(job_id)["parts"]}
         blobs = set(stand.blobs(f"cohorts/{job_id}"))
-        assert 0 < len(kept) < 40
+        assert 0 < len(kept) < PARTS
         if end == "queued":
             stand.worker()
         client.wait(client.retry(job_id) if end == "cancelled" else client.job(job_id))
         after = {part["number"]: part["sha256"] for part in client.parts(job_id)["parts"]}
-        assert kept.items() <= after.items() and len(after) == 40
-        wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == 41, "a tidy folder")
+        assert kept.items() <= after.items() and len(after) == PARTS
+        wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == PARTS + 1, "a tidy folder")
         assert len(blobs & set(stand.blobs(f"cohorts/{job_id}"))) == len(kept)  # not made a second time
 
 

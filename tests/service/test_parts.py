@@ -12,6 +12,8 @@ from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.independent import IndependentGenerator
 
+PARTS = 40  # enough that a worker can be killed among them
+
 
 def test_a_chunk_is_the_same_whoever_draws_it() -> None:
     train = Records.from_sets([[0], [0, 1], [1, 2], [2]], 3)
@@ -31,14 +33,14 @@ def test_killed_in_mid_generation_keeps_its_parts_and_two_workers_share_the_rest
     first = stand.worker(**BRIEF_LEASE)
     dataset_id = stand.succeed(stand.ingest(long_csv()))["dataset_id"]
     model_id = stand.succeed(stand.train(dataset_id, epochs=1))["model_id"]
-    request = {"n": 40 * CHUNK, "seed": 1, "steps": 50, "evaluate": False}
+    request = {"n": PARTS * CHUNK, "seed": 1, "steps": 50, "evaluate": False}
     reference = stand.generate(model_id, **request)
     stand.succeed(reference)
     job_id = stand.generate(model_id, **request)
     wait_until(lambda: any(part.state == "done" for part in parts_of(stand, job_id)), "a finished part")
     first.kill()
     kept = {part.number: part.blob for part in parts_of(stand, job_id) if part.state == "done"}
-    assert 0 < len(kept) < 40
+    assert 0 < len(kept) < PARTS
     stand.worker()
     stand.worker()
     stand.succeed(job_id)
@@ -47,6 +49,6 @@ def test_killed_in_mid_generation_keeps_its_parts_and_two_workers_share_the_rest
     assert [part.sha256 for part in parts] == [part.sha256 for part in parts_of(stand, reference)]
     assert len({(part.worker or "").split(":")[1] for part in parts}) > 1
     # exactly the parts and the manifest are left
-    wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == 41, "a tidy folder")
+    wait_until(lambda: len(stand.blobs(f"cohorts/{job_id}")) == PARTS + 1, "a tidy folder")
     with stand.database.read_scope() as session:
-        assert CohortRepository(session).get(OWNER, job_id).n_records == 40 * CHUNK
+        assert CohortRepository(session).get(OWNER, job_id).n_records == PARTS * CHUNK

@@ -59,8 +59,8 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     assert report.privacy is not None and told.audit == audit
 
 
-def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
     dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
     settings = {"generator": "independent", "settings": {}}
     model_id = stand.succeed(stand.train(dataset_id, **settings))["model_id"]
@@ -76,8 +76,8 @@ def test_a_conditioned_cohort_reports_how_often_the_condition_is_met(shared_stan
     assert told.fidelity.absent is not None and "fewer than 200" in told.fidelity.absent  # and the report says so
 
 
-def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_targets_are_met_and_the_manifest_tells_how(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     dataset_id = stand.succeed(stand.ingest(long_csv(300)))["dataset_id"]
     model_id = stand.succeed(stand.train(dataset_id, epochs=1))["model_id"]
     wanted = {
@@ -104,8 +104,8 @@ def test_targets_are_met_and_the_manifest_tells_how(shared_stand: Stand) -> None
     assert having["ICD9DX:004"] == 1500 and abs(having["target"] - 450) <= 1
 
 
-def test_requests_that_cannot_be_met_fail_with_a_reason(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_requests_that_cannot_be_met_fail_with_a_reason(sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
     dataset_id = stand.succeed(stand.ingest(long_csv(200)))["dataset_id"]
     model_id = stand.succeed(stand.train(dataset_id, generator="independent", settings={}))["model_id"]
     for job_id, reason, words in (
@@ -121,8 +121,8 @@ def test_requests_that_cannot_be_met_fail_with_a_reason(shared_stand: Stand) -> 
         assert words in job.error["detail"]
 
 
-def test_a_flipped_byte_in_a_stored_bundle_fails_the_job(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_a_flipped_byte_in_a_stored_bundle_fails_the_job(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     dataset_id = stand.succeed(stand.ingest(long_csv(200)))["dataset_id"]
     model_id = stand.succeed(stand.train(dataset_id, generator="independent", settings={}))["model_id"]
     (blob,) = (name for name in stand.blobs(f"models/{model_id}") if name.endswith("weights.safetensors"))

@@ -62,8 +62,8 @@ def check(stand: Stand, cohort_id: str) -> None:
         WithholdingRepository(session).check(OWNER, cohort_id)
 
 
-def test_copies_are_found_out_and_withheld(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_copies_are_found_out_and_withheld(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     dataset_id, cohort_id = cohort_of(stand)
     assert evaluated(stand, cohort_id).privacy != "fail"
     check(stand, cohort_id)
@@ -73,9 +73,9 @@ def test_copies_are_found_out_and_withheld(shared_stand: Stand) -> None:
         check(stand, cohort_id)
 
 
-def test_another_upload_of_the_data_does_not_make_training_records_unseen(shared_stand: Stand) -> None:
+def test_another_upload_of_the_data_does_not_make_training_records_unseen(sqlite_stand: Stand) -> None:
     """With other shares, records that the model has learned from would stand in for people it has never seen."""
-    stand = shared_stand
+    stand = sqlite_stand
     dataset_id, cohort_id = cohort_of(stand)
     replace_by_copies(stand, dataset_id, cohort_id)
     again = stand.succeed(stand.ingest(DATA, test_share=0.45, holdout_share=0.4))["dataset_id"]
@@ -83,8 +83,8 @@ def test_another_upload_of_the_data_does_not_make_training_records_unseen(shared
     assert report.body["own_data"] and report.privacy == "fail"
 
 
-def test_data_that_may_not_be_attacked_is_not_and_its_cohorts_wait_for_someone_to_answer(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_data_that_may_not_be_attacked_is_not_and_its_cohorts_wait_for_someone_to_answer(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     _, cohort_id = cohort_of(stand, may_be_attacked=False)
     report = evaluated(stand, cohort_id)
     assert report.body["privacy"]["metrics"] == {} and report.body["privacy"]["verdict"]["level"] == "caution"
@@ -94,8 +94,8 @@ def test_data_that_may_not_be_attacked_is_not_and_its_cohorts_wait_for_someone_t
         check(stand, cohort_id)
 
 
-def test_a_report_on_other_data_hides_no_report_that_judges_privacy(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_a_report_on_other_data_hides_no_report_that_judges_privacy(sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
     _, cohort_id = cohort_of(stand)
     judging = evaluated(stand, cohort_id)
     other = stand.succeed(stand.ingest(long_csv(900, n_codes=40, seed=1), **SHARES))["dataset_id"]
@@ -105,8 +105,8 @@ def test_a_report_on_other_data_hides_no_report_that_judges_privacy(shared_stand
         assert ReportRepository(session).newest(OWNER, cohort_id).job_id == judging.job_id
 
 
-def test_other_peoples_data_that_may_not_be_attacked_says_nothing_of_a_cohort(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_other_peoples_data_that_may_not_be_attacked_says_nothing_of_a_cohort(postgres_stand: Stand) -> None:
+    stand = postgres_stand
     _, cohort_id = cohort_of(stand)
     judging = evaluated(stand, cohort_id)
     theirs = stand.ingest(long_csv(900, n_codes=40, seed=1), **SHARES, may_be_attacked=False)
@@ -117,8 +117,8 @@ def test_other_peoples_data_that_may_not_be_attacked_says_nothing_of_a_cohort(sh
         assert ReportRepository(session).newest(OWNER, cohort_id).job_id == judging.job_id
 
 
-def test_a_second_upload_does_not_allow_what_the_first_forbids(shared_stand: Stand) -> None:
-    stand = shared_stand
+def test_a_second_upload_does_not_allow_what_the_first_forbids(sqlite_stand: Stand) -> None:
+    stand = sqlite_stand
     first, cohort_id = cohort_of(stand, may_be_attacked=False)
     again = stand.succeed(stand.ingest(DATA, **SHARES))["dataset_id"]
     for removed in (False, True):
@@ -129,9 +129,9 @@ def test_a_second_upload_does_not_allow_what_the_first_forbids(shared_stand: Sta
         assert report.body["own_data"] and report.body["privacy"]["metrics"] == {}
 
 
-def test_a_withheld_cohort_cannot_be_had_in_pieces_nor_with_another_seed(shared_stand: Stand) -> None:
+def test_a_withheld_cohort_cannot_be_had_in_pieces_nor_with_another_seed(postgres_stand: Stand) -> None:
     """The first records of a larger cohort are those of a smaller one that was asked for in the same way."""
-    stand = shared_stand
+    stand = postgres_stand
     dataset_id, cohort_id = cohort_of(stand)
     with stand.database.read_scope() as session:
         model_id = CohortRepository(session).get(OWNER, cohort_id).model_id

@@ -13,16 +13,16 @@ from model_store.bundles import load_bundle
 from model_store.files import unpack_arrays
 from model_store.repositories import DatasetRepository, JobRepository, ModelRepository
 from tests.api.front import Front
-from tests.service.fixtures import new_stand
+from tests.service.fixtures import ON_POSTGRES, ON_SQLITE, new_stand
 from tests.service.servers import PATIENCE_SECONDS, Postgres, wait_until
 from tests.service.stand import BRIEF_LEASE, OWNER, Stand, long_csv
 from worker.contract import ROUTES
 
 
-@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+@ON_POSTGRES
 def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> None:
     worker = stand.worker(**BRIEF_LEASE)
-    dataset_id = stand.succeed(stand.ingest(long_csv(600)))["dataset_id"]
+    dataset_id = stand.succeed(stand.ingest(long_csv(600), may_be_attacked=False))["dataset_id"]
     uninterrupted = stand.succeed(stand.train(dataset_id, epochs=30))["model_id"]
     job_id = stand.train(dataset_id, epochs=30)
     wait_until(lambda: (stand.job(job_id).checkpoint or {}).get("step", 0) > 40, "a checkpoint")
@@ -44,6 +44,7 @@ def test_kill_9_in_mid_training_resumes_from_the_checkpoint(stand: Stand) -> Non
     assert all(np.array_equal(resumed[name], whole[name]) for name in whole)
 
 
+@ON_POSTGRES
 def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
     frozen = stand.worker(**BRIEF_LEASE)
     job_id = stand.ingest(long_csv(), "zombie:1")
@@ -62,6 +63,7 @@ def test_a_frozen_worker_that_comes_back_writes_nothing(stand: Stand) -> None:
     assert before[1] == ["queued", "running", "queued", "running", "succeeded"]
 
 
+@ON_SQLITE
 def test_a_job_that_kills_its_worker_fails_as_poison_and_others_proceed(stand: Stand) -> None:
     stand.worker(LEASE_SECONDS="2")  # its attempts end at once: only the wait for the end of their leases takes time
     poison = stand.ingest(long_csv(), "poison")
@@ -81,6 +83,7 @@ def retry(stand: Stand, job_id: str) -> None:
     assert again.state == "queued"
 
 
+@ON_SQLITE
 def test_data_that_cannot_be_used_fails_without_being_quoted_and_is_kept_for_so_long(stand: Stand) -> None:
     job_id = stand.ingest(b"nonsense\n1\n", publish=False)
     stand.worker(RETRY_SECONDS="0")
@@ -93,9 +96,9 @@ def test_data_that_cannot_be_used_fails_without_being_quoted_and_is_kept_for_so_
         retry(stand, job_id)
 
 
-def test_full_disk_fails_the_job_and_leaves_what_a_retry_needs(shared_stand: Stand) -> None:
+def test_full_disk_fails_the_job_and_leaves_what_a_retry_needs(sqlite_stand: Stand) -> None:
     """A process that may write no larger file gets the same error as one whose disk is full."""
-    stand = shared_stand
+    stand = sqlite_stand
     job_id = stand.ingest(long_csv(400), "full:4000")
     job = stand.wait(job_id)
     dataset_id = job.payload["dataset_id"]

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from worker.engine.metrics.intervals import N_BOOTSTRAPS, bootstrapped
 from worker.engine.metrics.measurement import Bounds, Measurement
@@ -27,9 +26,9 @@ class Separation:
 
 def auc(members: Scores, others: Scores) -> float:
     """P(a member scores higher than another person); ties count half."""
-    ranks = rankdata(np.concatenate([members, others]))
-    n, m = len(members), len(others)
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+    below = np.sort(others)
+    wins = sum(int(np.searchsorted(below, members, side).sum()) for side in ("left", "right"))
+    return wins / 2 / (len(members) * len(others))
 
 
 def separation(members: Scores, others: Scores, rng: np.random.Generator) -> Separation:

@@ -12,7 +12,11 @@ import torch
 def seeded(*seeds: int) -> Iterator[None]:
     """Inside, torch's global generators follow from `seeds` alone; afterwards they are as they were."""
     with torch.random.fork_rng():
-        torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> 1))
+        seed = int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> 1)
+        if torch.cuda.is_available():
+            torch.manual_seed(seed)
+        else:  # the same numbers: for devices that are not there it writes down the whole stack, at every step
+            torch.default_generator.manual_seed(seed)
         yield
 
 
