@@ -12,6 +12,7 @@ from app.problems import as_told, detail_for, detail_of
 from app.routers.cohorts import get_cohort
 from app.routers.generate import estimate_cohort
 from app.routers.probe import probe_model
+from app.routers.references import list_places
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.services import Services
 from app.web import lists
@@ -120,8 +121,11 @@ def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any
         shown["withheld"] = detail_of(as_told(error, identity.is_custodian))
     # the plainest first, and those that nobody has described at the end
     formats = sorted(shown["cohort"].formats, key=lambda name: [*MEDIA].index(name) if name in MEDIA else len(MEDIA))
+    sinks = list_places(services, identity).sinks if identity.may("generate") else []
     return shown | {
         "formats": formats,
+        "buckets": [place for place in sinks if (place.url or "").startswith("s3://")],
+        "databases": [place for place in sinks if place.kind == "postgres"],
         "media": MEDIA,
         "with_names": {writer.name for writer in WRITERS if writer.has_names},
     }

@@ -43,6 +43,12 @@ def moment(value: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%d %b %Y, %H:%M} UTC")
 
 
+def clock(value: datetime) -> Markup:
+    """A time to the second."""
+    at = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%H:%M:%S}")
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "not known"
@@ -85,6 +91,7 @@ def flat(values: Any, before: str = "") -> list[tuple[str, str]]:
 
 FILTERS = {
     "moment": moment,
+    "clock": clock,
     "duration": duration,
     "short": short,
     "elapsed": elapsed,

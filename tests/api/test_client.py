@@ -57,6 +57,7 @@ COMMAND_OF = {
     "GET /jobs": "jobs",
     "GET /jobs/{job_id}": "job",
     "GET /jobs/{job_id}/events": "job",
+    "GET /jobs/{job_id}/log": "job",
     "POST /jobs/{job_id}/cancel": "cancel",
     "POST /jobs/{job_id}/retry": "retry",
     "GET /audit": "audit",
