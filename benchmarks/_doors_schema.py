@@ -1,5 +1,6 @@
 """All checks that schemathesis has, against a running service."""
 
+import logging
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.api.fuzzing import FAILED_LOGINS, failures_of
 
 def schema_failures(figures: Figures, quick: bool) -> None:
     """On a service of its own, empty, with a key that may do all there is."""
+    logging.getLogger("runtime").setLevel(logging.ERROR)  # nobody listens at the broker's socket, and that is said
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         settings = settings_for(Path(name), f"sqlite:///{Path(name) / 'fuzzed.sqlite'}", failed_logins=FAILED_LOGINS)
         with Front(settings) as front, progress_bar("operations") as told:

@@ -33,6 +33,7 @@ MEDIA = {
     "wide.csv": "one row for each record, one column for each code",
     "parquet": "the long table for pandas, polars, DuckDB and Spark",
     "arrow": "the long table as an Arrow stream",
+    "feather": "the long table as an Arrow file, which can be mapped into memory",
     "ndjson": "one JSON object for each record",
     "npz": "a sparse matrix for SciPy",
     "omop.zip": "OMOP CDM 5.4 tables",

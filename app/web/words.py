@@ -44,9 +44,9 @@ def moment(value: datetime | None) -> Markup:
 
 
 def clock(value: datetime) -> Markup:
-    """A time to the second."""
+    """A time to the second, without the year."""
     at = value.astimezone(UTC)
-    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%H:%M:%S}")
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%d %b %H:%M:%S}")
 
 
 def duration(seconds: float | None) -> str:
@@ -59,6 +59,13 @@ def duration(seconds: float | None) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def size(n_bytes: int) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.3g} {name}"
+    return f"{n_bytes / 1e3:.3g} kB"
 
 
 def short(identifier: str) -> str:
@@ -94,6 +101,7 @@ FILTERS = {
     "clock": clock,
     "duration": duration,
     "short": short,
+    "size": size,
     "elapsed": elapsed,
     "flat": flat,
     "sentence": sentence,

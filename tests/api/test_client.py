@@ -61,6 +61,7 @@ COMMAND_OF = {
     "POST /jobs/{job_id}/cancel": "cancel",
     "POST /jobs/{job_id}/retry": "retry",
     "GET /audit": "audit",
+    "GET /budgets": "budgets",
     "GET /cohorts/{job_id}/records.{format}": "download",
     "POST /models/import": "models import",
     "PATCH /models/{model_id}": "models edit",

@@ -15,7 +15,7 @@ OPERATIONS = {
         "list_dataset_codes",
         "list_dataset_labs", "delete_dataset",
     "train_model", "list_models", "get_model", "describe_model", "list_model_codes", "download_model_bundle",
-    "delete_model", "get_model_exposure", "list_audit",
+    "delete_model", "get_model_exposure", "list_audit", "get_budgets",
     "generate_cohort", "estimate_cohort", "probe_model", "list_withheld", "list_releases", "list_keys",
     "list_cohort_parts", "download_cohort_part",
     "list_jobs", "get_job", "get_job_log", "cancel_job", "retry_job", "follow_job",

@@ -1,6 +1,7 @@
 """The web application in a real browser: from upload to download by mouse and by keyboard, for two users, and every
 page without barriers, on a phone and at night. Nothing is loaded from elsewhere."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,19 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.api.conftest import settings_for
 from tests.api.front import Front
-from tests.browser.library import Library
+from tests.browser.library import Library, library_settings
 from tests.browser.people import DESK, NIGHT, PHONE, SMALL, Person
 from tests.service.stand import Stand, long_csv
 
-FIRST_PAGE_BYTES, FIRST_PAGE_REQUESTS = 200_000, 4
+FIRST_PAGE_BYTES, FIRST_PAGE_REQUESTS, FIRST_PAGE_SECONDS = 200_000, 4, 0.3
+VISITS = 10
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     folder = tmp_path_factory.mktemp("library")
-    with Front(settings_for(folder, f"sqlite:///{folder / 'db.sqlite'}")) as front:
+    with Front(library_settings(folder)) as front:
         yield Library.in_front(front)
 
 
@@ -49,15 +50,56 @@ def test_the_first_page_is_small_and_needs_no_network(browser: Browser, library:
     caller = library.caller
     person = Person(browser, caller.front.url, DESK)
     person.log_in(caller.key)
-    fresh = Person(browser, caller.front.url, DESK)
-    fresh.take_session_of(person)
-    sizes: list[int] = []
-    fresh.on_answer(sizes.append)
-    fresh.goto("/")
-    fresh.page.wait_for_load_state("networkidle")
-    assert 0 < sum(sizes) < FIRST_PAGE_BYTES and len(sizes) <= FIRST_PAGE_REQUESTS and fresh.elsewhere == []
-    for each in (person, fresh):
-        each.context.close()
+    seconds: list[float] = []
+    # a busy machine is slow at times; a page that takes too long always is too slow
+    while len(seconds) < VISITS and min(seconds, default=1) > FIRST_PAGE_SECONDS:
+        fresh = Person(browser, caller.front.url, DESK)
+        fresh.take_session_of(person)
+        sizes: list[int] = []
+        fresh.on_answer(sizes.append)
+        start = time.perf_counter()
+        fresh.goto("/")
+        seconds.append(time.perf_counter() - start)
+        fresh.page.wait_for_load_state("networkidle")
+        assert 0 < sum(sizes) < FIRST_PAGE_BYTES and len(sizes) <= FIRST_PAGE_REQUESTS and fresh.elsewhere == []
+        fresh.context.close()
+    assert min(seconds) < FIRST_PAGE_SECONDS
+    person.context.close()
+
+
+def test_records_come_from_elsewhere_and_go_there(browser: Browser, library: Library) -> None:
+    """What the forms send is what the API is asked for; nobody carries it out here."""
+    person = Person(browser, library.caller.front.url, DESK)
+    person.log_in(library.caller.key)
+    page = person.goto("/app/data")
+    page.get_by_text("Files in a bucket or on a server").click()
+    addresses = page.get_by_label("Addresses, one to a line")
+    expect(addresses).to_have_value("s3://lake/in/")
+    addresses.fill("s3://lake/in/2024/\ns3://lake/in/2025.csv")
+    person.button("Fetch").click()
+    page.wait_for_url("**/app/jobs/job_*")
+    sent = library.caller.http.get(f"/jobs/{page.url.rsplit('/', 1)[1]}").json()["request"]
+    assert sent["source"]["urls"] == ["s3://lake/in/2024/", "s3://lake/in/2025.csv"] and sent["may_be_attacked"]
+    person.goto("/app/data")
+    page.get_by_text("An OMOP CDM in a database").click()
+    page.get_by_label("Schema of the clinical tables").fill("cdm")
+    page.get_by_label("Only the cohort with the id").fill("42")
+    assert person.barriers() == []
+    person.button("Fetch").click()
+    page.wait_for_url("**/app/jobs/job_*")
+    person.goto(f"/app/cohorts/{library.ids['cohort']}")
+    page.get_by_text("To a database, as tables of the OMOP CDM").click()
+    page.get_by_label("Schema", exact=True).fill("elsewhere")
+    assert person.barriers() == []
+    person.button("Write").click()
+    expect(page.locator("#said")).to_contain_text("this schema is not allowed here; allowed: drawn_*")
+    assert "422" in person.wrong.pop()
+    page.get_by_label("Schema", exact=True).fill("drawn_1")
+    person.button("Write").click()
+    page.wait_for_url("**/app/jobs/job_*")
+    expect(page.locator(".log")).to_contain_text("waiting")
+    assert person.wrong == [] and person.elsewhere == []
+    person.context.close()
 
 
 def test_codes_are_picked_by_name_and_estimates_follow(browser: Browser, library: Library) -> None:

@@ -30,7 +30,10 @@ def jobs(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, newest first: what each is, how far, and how long ago it was asked for."""
+    """List jobs, newest first, a line each.
+
+    What each is, how far, and how long ago it was asked for.
+    """
     with client_of(context) as client:
         found = list(client.jobs(kind, state, limit))
         if as_json:
