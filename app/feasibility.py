@@ -180,14 +180,11 @@ class Asked:
         matching, drawn, which = min(known, key=lambda part: part[0])
         records = f"of the {drawn:,} records that the model drew once"
         what = "the condition" if not self.body.conditions.is_empty else "what is asked for"
-        few = "what comes with it is learned from few patients"
         if matching == 0:
             return [f"none {records} satisfies {what}{which}: such records are extrapolated from what it has seen"]
-        if self.reference.expected_patients(matching) < FEW_PATIENTS:
-            return [
-                f"only {matching:,} {records} satisfy {what}{which}: what comes with it is learned from few patients"
-            ]
-        return []
+        if self.reference.expected_patients(matching) >= FEW_PATIENTS:
+            return []
+        return [f"only {matching:,} {records} satisfy {what}{which}: what comes with it is learned from few patients"]
 
     def _with(self, **changes: object) -> "Asked":
         return Asked(self.facts, self.reference, self.fewest_patients, self.body.model_copy(update=changes))
