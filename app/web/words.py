@@ -1,5 +1,6 @@
 """Dates, lengths of time, sizes and states as people read them: filters of the application's templates."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,6 +87,12 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
+def notable(texts: Sequence[str], without: str | None = None) -> list[str]:
+    """How a code was read comes last; and without those that have a word in them which is told elsewhere."""
+    kept = [text for text in texts if without is None or without not in text]
+    return sorted(kept, key=lambda text: " was read as " in text)
+
+
 def flat(values: Any, before: str = "") -> list[tuple[str, str]]:
     """Nested settings as lines of a table."""
     if not isinstance(values, dict):
@@ -105,6 +112,7 @@ FILTERS = {
     "elapsed": elapsed,
     "flat": flat,
     "sentence": sentence,
+    "notable": notable,
     "state": lambda state: STATES.get(state, state),
     "kind": lambda kind: KINDS.get(kind, kind),
     "step": lambda step: STEPS.get(step, step),

@@ -174,6 +174,22 @@ def test_a_bundle_goes_out_and_is_verified_when_it_comes_in(browser: Browser, li
     person.context.close()
 
 
+def test_a_withheld_cohort_is_released_with_a_reason(browser: Browser, library: Library) -> None:
+    person = Person(browser, library.caller.front.url, DESK)
+    person.log_in(library.caller.key)
+    page = person.goto("/app/access")
+    page.get_by_role("table", name="Cohorts that may not leave").get_by_role("link").click()
+    expect(page.locator("#withheld")).to_contain_text("Someone is in it.")
+    assert person.link("long.csv").count() == 0
+    page.get_by_label("Why it may leave all the same").fill("the ethics board agreed")
+    person.button("Release this cohort").click()
+    expect(person.link("long.csv")).to_be_visible()
+    person.goto("/app/access")
+    expect(page.get_by_role("table", name="Cohorts that were released")).to_contain_text("the ethics board agreed")
+    assert person.wrong == [] and person.elsewhere == []
+    person.context.close()
+
+
 def test_an_example_of_the_docs_runs(browser: Browser, library: Library) -> None:
     caller = library.caller
     person = Person(browser, caller.front.url, DESK)
