@@ -125,7 +125,7 @@ def test_polars_pandas_and_pyarrow_read_the_address(anyones: Front) -> None:
 
 
 def test_duckdb_reads_the_address_where_it_has_httpfs(anyones: Front) -> None:
-    """An extension that DuckDB fetches by itself; python -m pip install duckdb-extension-httpfs has it for some versions."""
+    """It is an extension that DuckDB fetches; pip's duckdb-extension-httpfs has it for some versions."""
     try:
         duckdb.sql("load httpfs")
     except duckdb.Error:
