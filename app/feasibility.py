@@ -169,22 +169,26 @@ class Asked:
         return found
 
     def _about_the_fewest(self) -> list[str]:
-        parts = [] if self.body.conditions.is_empty else [(self.support(), "")]
+        anyone, fits = self.body.conditions.is_empty, "satisfy the condition"
+        parts = [] if anyone else [(self.support(), fits)]
         for target in self.targets():
             codes = " or ".join(target.codes[:NAMED]) + (" or others" if len(target.codes) > NAMED else "")
-            parts += [(target.meeting, f" with {codes}")] if target.share > 0 else []
-            parts += [(target.others, f" without {codes}")] if target.share < 1 else []
-        known = [(support.matching, support.drawn, which) for support, which in parts if support.matching is not None]
+            met, missed = (
+                ("have", "lack") if anyone else ("satisfy the condition with", "satisfy the condition without")
+            )
+            parts += [(target.meeting, f"{met} {codes}")] if target.share > 0 else []
+            parts += [(target.others, f"{missed} {codes}")] if target.share < 1 else []
+        known = [(support.matching, support.drawn, what) for support, what in parts if support.matching is not None]
         if self.reference is None or not known:
             return []
-        matching, drawn, which = min(known, key=lambda part: part[0])
-        records = f"of the {drawn:,} records that the model drew once"
-        what = "the condition" if not self.body.conditions.is_empty else "what is asked for"
-        if matching == 0:
-            return [f"none {records} satisfies {what}{which}: such records are extrapolated from what it has seen"]
+        matching, drawn, what = min(known, key=lambda part: part[0])
         if self.reference.expected_patients(matching) >= FEW_PATIENTS:
             return []
-        return [f"only {matching:,} {records} satisfy {what}{which}: what comes with it is learned from few patients"]
+        told = (
+            f"{f'only {matching:,}' if matching else 'none'} of the {drawn:,} records that the model drew once {what}"
+        )
+        extrapolated = "such records are extrapolated from what the model has seen"
+        return [f"{told}: {'what comes with it is learned from few patients' if matching else extrapolated}"]
 
     def _with(self, **changes: object) -> "Asked":
         return Asked(self.facts, self.reference, self.fewest_patients, self.body.model_copy(update=changes))
