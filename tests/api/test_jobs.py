@@ -186,7 +186,7 @@ def test_a_broker_that_is_down_does_not_matter(front: Front, caller: Caller) -> 
 
 
 def test_a_log_tells_states_and_steps_and_progress_is_thinned_out(front: Front, caller: Caller) -> None:
-    job = caller.job("train", name="long")
+    job = caller.job("train", name="long", model_id="mdl_" + "0" * 32)
     for _ in range(2):
         claimed = claim(front, job)
         for step in ("load", "train", "train"):
