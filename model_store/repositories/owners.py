@@ -42,8 +42,9 @@ class OwnerRepository(Repository):
         row, used = self.session.get(Owner, owner), self.usage(owner)
         if cohorts_alone:
             used["stored_bytes"] = self._stored_bytes(owner, (Cohort,))
-        own = {name: None if row is None else getattr(row, name) for name in REFUSED}
-        return {name: (used[name], getattr(general, name) if own[name] is None else own[name]) for name in REFUSED}
+        own: dict[str, int | None] = {name: getattr(row, name, None) for name in REFUSED}
+        most = {name: getattr(general, name) if limit is None else limit for name, limit in own.items()}
+        return {name: (used[name], most[name]) for name in REFUSED}
 
     def check_room(self, owner: str, general: Limits, size: int) -> None:
         """QuotaError if the owner may not store so many bytes more."""
