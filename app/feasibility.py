@@ -20,6 +20,7 @@ from ehr.relaxation import ReadTarget, Term, nearest, read_targets, terms_of
 from ehr.support import ReferenceCohort, Requirement
 from model_store.tables import Model
 
+NAMED = 3  # codes of a target in a sentence
 FEW_PATIENTS = 200  # what comes with a condition is then learned from hardly anyone
 NOT_KNOWN = SupportAnswer(matching=None, drawn=None, share=None)
 REJECTION = (
@@ -161,27 +162,33 @@ class Asked:
         return self.reference is None or smallest_part(self.reference, self.terms, targets) >= fewest
 
     def warnings(self) -> list[str]:
-        found = [] if self.body.conditions.is_empty else self._about(self.support(), "the condition")
-        for number, target in enumerate(self.targets()):
-            if target.share > 0:
-                found += self._about(target.meeting, f"targets[{number}] and the condition")
-            if target.share < 1:
-                found += self._about(target.others, f"the condition without the codes of targets[{number}]")
+        """At most one about how few are like what is asked for: about the part of the request that fewest are like."""
+        found = self._about_the_fewest()
         if self.body.method == "langevin":
             found.append("'langevin' makes what is asked more common; it does not make every record satisfy it")
         return found
 
-    def _about(self, support: SupportAnswer, what: str) -> list[str]:
-        if self.reference is None or support.matching is None:
+    def _about_the_fewest(self) -> list[str]:
+        anyone, fits = self.body.conditions.is_empty, "satisfy the condition"
+        parts = [] if anyone else [(self.support(), fits)]
+        for target in self.targets():
+            codes = " or ".join(target.codes[:NAMED]) + (" or others" if len(target.codes) > NAMED else "")
+            met, missed = (
+                ("have", "lack") if anyone else ("satisfy the condition with", "satisfy the condition without")
+            )
+            parts += [(target.meeting, f"{met} {codes}")] if target.share > 0 else []
+            parts += [(target.others, f"{missed} {codes}")] if target.share < 1 else []
+        known = [(support.matching, support.drawn, what) for support, what in parts if support.matching is not None]
+        if self.reference is None or not known:
             return []
-        drawn = f"of the {support.drawn:,} records that the model drew once"
-        if support.matching == 0:
-            return [f"none {drawn} satisfies {what}: such records are extrapolated from what the model has seen"]
-        if self.reference.expected_patients(support.matching) < FEW_PATIENTS:
-            return [
-                f"only {support.matching:,} {drawn} satisfy {what}: what comes with it is learned from few patients"
-            ]
-        return []
+        matching, drawn, what = min(known, key=lambda part: part[0])
+        if self.reference.expected_patients(matching) >= FEW_PATIENTS:
+            return []
+        told = (
+            f"{f'only {matching:,}' if matching else 'none'} of the {drawn:,} records that the model drew once {what}"
+        )
+        extrapolated = "such records are extrapolated from what the model has seen"
+        return [f"{told}: {'what comes with it is learned from few patients' if matching else extrapolated}"]
 
     def _with(self, **changes: object) -> "Asked":
         return Asked(self.facts, self.reference, self.fewest_patients, self.body.model_copy(update=changes))

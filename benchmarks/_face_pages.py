@@ -1,5 +1,6 @@
 """The web application as a browser sees it: bytes, requests, time to the first page, and barriers."""
 
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,10 +12,9 @@ from typing import Any
 from playwright.sync_api import Browser
 
 from benchmarks._harness import Figures, progress_bar, show
-from tests.api.conftest import settings_for
 from tests.api.front import Front
 from tests.browser.chromium import chromium
-from tests.browser.library import Library
+from tests.browser.library import Library, library_settings
 from tests.browser.people import DESK, NIGHT, PHONE, Person
 
 VISITS = 15
@@ -23,6 +23,7 @@ SCREENS: dict[str, dict[str, Any]] = {"phone": PHONE, "desk": DESK, "night": NIG
 
 def pages(figures: Figures, quick: bool) -> None:
     """Every page on every screen, with something of everything to show; the first page again and again."""
+    logging.getLogger("runtime").setLevel(logging.ERROR)  # nobody listens at the broker's socket, and that is said
     with tempfile.TemporaryDirectory() as folder, library(Path(folder)) as shelf, chromium() as browser:
         first = _first_page(browser, shelf, 3 if quick else VISITS)
         barriers, elsewhere = _all_pages(browser, shelf, {"phone": PHONE} if quick else SCREENS)
@@ -35,7 +36,7 @@ def pages(figures: Figures, quick: bool) -> None:
 
 @contextmanager
 def library(folder: Path) -> Iterator[Library]:
-    with Front(settings_for(folder, f"sqlite:///{folder / 'db.sqlite'}")) as front:
+    with Front(library_settings(folder)) as front:
         yield Library.in_front(front)
 
 

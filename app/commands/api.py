@@ -12,7 +12,10 @@ STOP_SECONDS = 3  # for requests that are under way, event streams among them
 
 @errors_as_exit_codes(EhrError)
 def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = None) -> None:
-    """Run the API alone; workers, database and broker are elsewhere (DATABASE_URL, REDIS_URL, STORE_URL)."""
+    """Run the API alone.
+
+    Workers, database, broker and store are elsewhere (DATABASE_URL, REDIS_URL, STORE_URL).
+    """
     import uvicorn
 
     from app.main import create_app

@@ -20,7 +20,9 @@ def scrub(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find blobs that nothing leads to, and rows whose blobs are missing or changed; exit code 1 if there are those.
+    """Find blobs that nobody needs, and rows that miss theirs.
+
+    Rows whose blobs are missing or changed end in exit code 1.
 
     After a restore: scrub --dry-run --verify.
     """

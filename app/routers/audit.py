@@ -1,15 +1,15 @@
-"""The audit trail, and the keys whose deeds it tells."""
+"""The audit trail, the keys whose deeds it tells, and what their owner may have at a time."""
 
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from app.access import Admin, Services_
+from app.access import Admin, Anyone, Services_
 from app.library import Cursor, Limit
-from app.schemas.access import AuditAnswer, KeyAnswer
+from app.schemas.access import AuditAnswer, Budget, BudgetsAnswer, KeyAnswer
 from app.schemas.answers import PageAnswer
-from model_store.repositories import AuditRepository, KeyRepository
+from model_store.repositories import AuditRepository, KeyRepository, OwnerRepository
 from model_store.repositories.audit import Wanted
 
 router = APIRouter(tags=["service"])
@@ -60,3 +60,13 @@ def _seconds(moment: datetime | None) -> float | None:
     if moment is None:
         return None
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+
+
+@router.get("/budgets")
+def get_budgets(services: Services_, identity: Anyone) -> BudgetsAnswer:
+    """Show how much of what is limited the owner of the key has at the moment, and may have: jobs that wait, synthetic
+    records of jobs that wait or run, and bytes that are stored (without the scope `data`: of cohorts alone)."""
+    with services.database.read_scope() as session:
+        limits, alone = services.settings.limits, not identity.is_custodian
+        found = OwnerRepository(session).budgets(identity.owner, limits, cohorts_alone=alone)
+    return BudgetsAnswer.model_validate({name: Budget(used=used, most=most) for name, (used, most) in found.items()})

@@ -1,7 +1,7 @@
 """Jobs: look, follow, cancel, try again."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
@@ -9,14 +9,16 @@ from fastapi.responses import StreamingResponse
 from app.access import Anyone, Identity, Services_
 from app.events import LARGEST_EVENT, event_stream, finished_before
 from app.library import Cursor, Limit, Unnamed, listed
-from app.readers import job_answer, kinds_for
-from app.schemas.answers import JobAnswer, PageAnswer, State
+from app.readers import event_data, job_answer, kinds_for
+from app.schemas.answers import JobAnswer, LogLine, PageAnswer, State
 from app.services import Services
 from app.submissions import SCOPE_OF, IdempotencyKey, Submission, accepted, admit, audit, reserve_key
 from model_store.repositories import JobRepository
+from model_store.tables import JobEvent
 from worker.contract import ROUTES, Kind
 
 router = APIRouter(tags=["jobs"])
+MOST_LINES = 500  # of a log
 EventId = Annotated[int, Query(ge=0, le=LARGEST_EVENT, description="replay what came after this event")]
 LastEventId = Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=LARGEST_EVENT)]
 
@@ -40,6 +42,16 @@ def list_jobs(
 def get_job(job_id: str, services: Services_, identity: Anyone) -> JobAnswer:
     """Show a job: its state, steps with value and maximum, remaining time, and its result or error."""
     return job_answer(identity, services.row(JobRepository, identity.owner, job_id))
+
+
+@router.get("/jobs/{job_id}/log")
+def get_job_log(job_id: str, services: Services_, identity: Anyone) -> list[LogLine]:
+    """What happened to a job and when, oldest first: the states it came into and the steps it began, attempt after
+    attempt; the newest 500."""
+    kind = get_job(job_id, services, identity).kind
+    with services.database.read_scope() as session:
+        events = JobRepository(session).log(identity.owner, job_id, MOST_LINES)
+    return [_line(event, event_data(identity, kind, event)) for event in events]
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
@@ -109,6 +121,10 @@ def follow_job(
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )
+
+
+def _line(event: JobEvent, told: dict[str, Any]) -> LogLine:
+    return LogLine(at=event.created_at, **{name: told.get(name) for name in ("state", "step", "attempt", "error")})
 
 
 def _authorise(services: Services, identity: Identity, job_id: str) -> str:

@@ -21,6 +21,19 @@ class ExposureAnswer(Answer):
     last_at: Moment
 
 
+class Budget(Answer):
+    used: int
+    most: int = Field(description="beyond it a submission is a `429`")
+
+
+class BudgetsAnswer(Answer):
+    """What an owner has at the moment, and may have. More is there again when jobs end and things are deleted."""
+
+    queued_jobs: Budget = Field(description="jobs that wait")
+    queued_records: Budget = Field(description="synthetic records of jobs that wait or run")
+    stored_bytes: Budget = Field(description="of all that is stored; without the scope `data`, of cohorts")
+
+
 class AuditAnswer(Answer):
     """One row of the audit trail. Conditions are hashes: no codes are kept here."""
 

@@ -212,6 +212,16 @@ class JobAnswer(Answer):
         return super().of(row, progress=_progress(row), request=request, warnings=warnings, **more)
 
 
+class LogLine(Answer):
+    """A job came into a state, or began a step: one of the two is given."""
+
+    at: Moment
+    state: State | None
+    step: str | None
+    attempt: int | None = Field(description="of the state `running`: which attempt began")
+    error: JobError | None = Field(description="of the state `failed`")
+
+
 def _progress(job: Job) -> ProgressAnswer:
     """A job that has not begun shows its steps too, so that clients can draw their bars from the start."""
     details = dict(job.progress or {})

@@ -5,7 +5,7 @@ from fastapi.responses import Response
 
 from app.access import Anyone, Services_
 from app.library import Cursor
-from app.routers.audit import list_audit, list_keys
+from app.routers.audit import get_budgets, list_audit, list_keys
 from app.routers.exposure import get_model_exposure
 from app.routers.releases import list_releases, list_withheld
 from app.web import lists
@@ -30,6 +30,7 @@ def show_access(request: Request, services: Services_, identity: Anyone, cursor:
         "withheld": list_withheld(services, identity) if reads else [],
         "releases": list_releases(services, identity) if identity.may("data") else [],
         "exposure": [(model, get_model_exposure(model.id, services, identity)) for model in models],
+        "budgets": get_budgets(services, identity),
         "keys": list_keys(services, identity) if is_admin else None,
         "audit": list_audit(services, identity, cursor=cursor, limit=25) if is_admin else None,
     }

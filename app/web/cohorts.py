@@ -12,6 +12,7 @@ from app.problems import as_told, detail_for, detail_of
 from app.routers.cohorts import get_cohort
 from app.routers.generate import estimate_cohort
 from app.routers.probe import probe_model
+from app.routers.references import list_places
 from app.schemas.requests import GenerateRequest, ProbeRequest
 from app.services import Services
 from app.web import lists
@@ -32,6 +33,7 @@ MEDIA = {
     "wide.csv": "one row for each record, one column for each code",
     "parquet": "the long table for pandas, polars, DuckDB and Spark",
     "arrow": "the long table as an Arrow stream",
+    "feather": "the long table as an Arrow file, which can be mapped into memory",
     "ndjson": "one JSON object for each record",
     "npz": "a sparse matrix for SciPy",
     "omop.zip": "OMOP CDM 5.4 tables",
@@ -120,8 +122,11 @@ def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any
         shown["withheld"] = detail_of(as_told(error, identity.is_custodian))
     # the plainest first, and those that nobody has described at the end
     formats = sorted(shown["cohort"].formats, key=lambda name: [*MEDIA].index(name) if name in MEDIA else len(MEDIA))
+    sinks = list_places(services, identity).sinks if identity.may("generate") else []
     return shown | {
         "formats": formats,
+        "buckets": [place for place in sinks if (place.url or "").startswith("s3://")],
+        "databases": [place for place in sinks if place.kind == "postgres"],
         "media": MEDIA,
         "with_names": {writer.name for writer in WRITERS if writer.has_names},
     }

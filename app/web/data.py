@@ -9,6 +9,7 @@ from app.access import Reader, Services_
 from app.code_search import CodeSearchText
 from app.library import Cursor
 from app.routers.datasets import get_dataset, list_dataset_codes, list_dataset_labs
+from app.routers.references import list_places
 from app.web import lists
 from app.web.shell import page, page_router
 from worker.contract import FormatName, RollupName
@@ -23,7 +24,9 @@ def show_datasets(request: Request, services: Services_, identity: Reader, curso
     reading = lists.jobs(services, identity, 10, kind="ingest").items if identity.may("data") else []
     formats, rollups = get_args(FormatName), get_args(RollupName)
     live = [job for job in reading if job.state != "succeeded"]
-    shown = {"datasets": datasets, "reading": live, "formats": formats, "rollups": rollups}
+    sources = list_places(services, identity).sources
+    by_kind = {kind: [place for place in sources if place.kind == kind] for kind in ("objects", "postgres", "fhir")}
+    shown = {"datasets": datasets, "reading": live, "formats": formats, "rollups": rollups, "sources": by_kind}
     return page(request, "data.html", identity, {"active": "data", **shown})
 
 

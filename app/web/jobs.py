@@ -9,7 +9,7 @@ from app.access import Anyone, Identity, Services_
 from app.library import Cursor
 from app.pages.svg import curve
 from app.readers import event_data
-from app.routers.jobs import get_job
+from app.routers.jobs import get_job, get_job_log
 from app.schemas.answers import JobAnswer, State
 from app.services import Services
 from app.submissions import SCOPE_OF
@@ -19,6 +19,7 @@ from model_store.repositories import TERMINAL_STATES, JobRepository
 from worker.contract import Kind
 
 router = page_router()
+MOST_POINTS = 200  # of a curve
 
 
 @router.get("/app/jobs")
@@ -53,6 +54,7 @@ def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, obj
         "ended": job.state in TERMINAL_STATES,
         "may_cancel": may_act and job.state in ("queued", "running"),
         "may_retry": may_act and (job.state == "failed" or (job.state == "cancelled" and job.kind == "generate")),
+        "log": get_job_log(job_id, services, identity),
         "picture": curve(_losses(services, identity, job)) if job.kind == "train" else None,
     }
 
@@ -62,8 +64,8 @@ def _losses(services: Services, identity: Identity, job: JobAnswer) -> list[tupl
     if not identity.is_custodian:
         return []
     with services.database.read_scope() as session:
-        events = JobRepository(session).events(identity.owner, job.id)
-    told = [event_data(identity, job.kind, event) for event in events if event.kind == "progress"]
+        events = JobRepository(session).progress(identity.owner, job.id, MOST_POINTS)
+    told = [event_data(identity, job.kind, event) for event in events]
     found = []
     for each in told:
         batches = next((step["value"] for step in each.get("steps", []) if step["name"] == "train"), None)

@@ -1,5 +1,6 @@
 """Dates, lengths of time, sizes and states as people read them: filters of the application's templates."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +44,12 @@ def moment(value: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%d %b %Y, %H:%M} UTC")
 
 
+def clock(value: datetime) -> Markup:
+    """A time to the second, without the year."""
+    at = value.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(timespec="seconds"), f"{at:%d %b %H:%M:%S}")
+
+
 def duration(seconds: float | None) -> str:
     if seconds is None:
         return "not known"
@@ -53,6 +60,13 @@ def duration(seconds: float | None) -> str:
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def size(n_bytes: int) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.3g} {name}"
+    return f"{n_bytes / 1e3:.3g} kB"
 
 
 def short(identifier: str) -> str:
@@ -73,6 +87,12 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
+def notable(texts: Sequence[str], without: str | None = None) -> list[str]:
+    """How a code was read comes last; and without those that have a word in them which is told elsewhere."""
+    kept = [text for text in texts if without is None or without not in text]
+    return sorted(kept, key=lambda text: " was read as " in text)
+
+
 def flat(values: Any, before: str = "") -> list[tuple[str, str]]:
     """Nested settings as lines of a table."""
     if not isinstance(values, dict):
@@ -85,11 +105,14 @@ def flat(values: Any, before: str = "") -> list[tuple[str, str]]:
 
 FILTERS = {
     "moment": moment,
+    "clock": clock,
     "duration": duration,
     "short": short,
+    "size": size,
     "elapsed": elapsed,
     "flat": flat,
     "sentence": sentence,
+    "notable": notable,
     "state": lambda state: STATES.get(state, state),
     "kind": lambda kind: KINDS.get(kind, kind),
     "step": lambda step: STEPS.get(step, step),

@@ -114,6 +114,10 @@ class Calls(WebhookCalls, OversightCalls):
     def job(self, job_id: str) -> Json:
         return self._http.get(f"/jobs/{job_id}")
 
+    def log(self, job_id: str) -> list[Json]:
+        """What happened to a job and when: the states it came into and the steps it began."""
+        return self._http.items(f"/jobs/{job_id}/log")
+
     def jobs(
         self, kind: str | None = None, state: str | None = None, limit: int | None = None, **wanted: Unpack[Filters]
     ) -> Iterator[Json]:

@@ -17,6 +17,10 @@ class OversightCalls:
         """How much of a model each key has had: with the scope `data` every key's, else your own."""
         return self._http.items(f"/models/{model_id}/exposure")
 
+    def budgets(self) -> Json:
+        """How much you have waiting and stored, and the most that may be."""
+        return self._http.get("/budgets")
+
     def audit(self, limit: int | None = None, **wanted: Unpack[AuditFilters]) -> Iterator[Json]:
         """What was done and refused, newest first; needs the scope `admin`."""
         return self._http.pages("/audit", dict(wanted), limit)

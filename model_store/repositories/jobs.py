@@ -1,9 +1,9 @@
 """Jobs as their owners see them: submit, look, cancel, try again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from ehr.errors import ConflictError
 from model_store.clock import now
@@ -46,6 +46,26 @@ class JobRepository(OwnedRepository[Job]):
         self.get(owner, job_id)
         query = select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.id > after)
         return list(self.session.scalars(query.order_by(JobEvent.id).limit(limit)))
+
+    def log(self, owner: str, job_id: str, most: int) -> list[JobEvent]:
+        """The newest of the changes of state and the beginnings of steps, oldest first."""
+        self.get(owner, job_id)
+        step = JobEvent.data["step"].as_string()
+        told = select(JobEvent.id, JobEvent.kind, step.label("step")).where(JobEvent.job_id == job_id).subquery()
+        # among all events: after a change of state a step begins again
+        before = func.lag(told.c.step).over(order_by=told.c.id)
+        marked = select(told.c.id, told.c.kind, told.c.step, before.label("before")).subquery()
+        begins = marked.c.step.is_not(None) & marked.c.before.is_distinct_from(marked.c.step)
+        wanted = select(marked.c.id).where(or_(marked.c.kind == "state", begins))
+        newest = select(JobEvent).where(JobEvent.id.in_(wanted)).order_by(JobEvent.id.desc()).limit(most)
+        return list(reversed(self.session.scalars(newest).all()))
+
+    def progress(self, owner: str, job_id: str, most: int) -> list[JobEvent]:
+        """At most so many events of progress, evenly from the first to the last: a job of a day has ten thousands."""
+        self.get(owner, job_id)
+        told = select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == "progress")
+        ids = _thinned(self.session.scalars(told.order_by(JobEvent.id)).all(), most)
+        return list(self.session.scalars(select(JobEvent).where(JobEvent.id.in_(ids)).order_by(JobEvent.id)))
 
     def request_cancel(self, owner: str, job_id: str) -> Job:
         """Ask a job to stop. Queued: cancelled at once and never runs. Running: its worker sees it within seconds.
@@ -95,3 +115,10 @@ class JobRepository(OwnedRepository[Job]):
     def reload(self, job_id: str) -> Job:
         """The row as it is after updates in this transaction."""
         return self.session.scalars(select(Job).where(Job.id == job_id).execution_options(populate_existing=True)).one()
+
+
+def _thinned(ids: Sequence[int], most: int) -> Sequence[int]:
+    """At most so many of them, with the first and the last."""
+    if len(ids) <= most:
+        return ids
+    return [ids[place * (len(ids) - 1) // (most - 1)] for place in range(most)]

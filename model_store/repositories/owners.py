@@ -13,6 +13,7 @@ from model_store.repositories.base import Repository
 from model_store.tables import Cohort, Dataset, Job, Model, Outbox, Owner
 
 LIVE = ("running", "cancelling")
+REFUSED = ("queued_jobs", "queued_records", "stored_bytes")  # what a submission can be too much of
 
 
 class OwnerRepository(Repository):
@@ -30,14 +31,20 @@ class OwnerRepository(Repository):
 
         Only who uploads is measured by all that is stored: how many bytes real records take, down to the last patient,
         is nothing that a request for a cohort may tell, so that one is measured by cohorts alone."""
-        row, used = self.locked(owner), self.usage(owner)
-        if size == 0:
+        self.locked(owner)
+        for name, (used, most) in self.budgets(owner, general, cohorts_alone=size == 0).items():
+            more = {"queued_jobs": 1, "queued_records": records, "stored_bytes": size}[name]
+            if used + more > most:
+                raise QuotaError(name, most, used, more)
+
+    def budgets(self, owner: str, general: Limits, cohorts_alone: bool) -> dict[str, tuple[int, int]]:
+        """(what the owner has at the moment, the most they may have) of everything beyond which they are refused."""
+        row, used = self.session.get(Owner, owner), self.usage(owner)
+        if cohorts_alone:
             used["stored_bytes"] = self._stored_bytes(owner, (Cohort,))
-        for name, more in {"queued_jobs": 1, "queued_records": records, "stored_bytes": size}.items():
-            own: int | None = getattr(row, name)
-            most = getattr(general, name) if own is None else own
-            if used[name] + more > most:
-                raise QuotaError(name, most, used[name], more)
+        own: dict[str, int | None] = {name: getattr(row, name, None) for name in REFUSED}
+        most = {name: getattr(general, name) if limit is None else limit for name, limit in own.items()}
+        return {name: (used[name], most[name]) for name in REFUSED}
 
     def check_room(self, owner: str, general: Limits, size: int) -> None:
         """QuotaError if the owner may not store so many bytes more."""

@@ -179,6 +179,11 @@ def test_ctrl_c_ends_the_waiting_and_not_the_job(sqlite_caller: Caller) -> None:
     assert sqlite_caller.http.get(f"/jobs/{job}").json()["state"] == "queued"
 
 
+def test_the_summary_of_every_command_fits_into_80_columns() -> None:
+    commands = CliRunner().invoke(cli, ["--help"], terminal_width=80).stdout.partition("Commands:")[2]
+    assert "upload" in commands and [line for line in commands.splitlines() if line.endswith("...")] == []
+
+
 def test_versions_and_completion() -> None:
     assert "ehr-d3pm-client 0" in CliRunner().invoke(cli, ["--version"]).stdout
     words = {"_EHR_D3PM_COMPLETE": "complete_bash", "COMP_WORDS": "ehr-d3pm est", "COMP_CWORD": "1"}

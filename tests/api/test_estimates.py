@@ -144,7 +144,7 @@ def test_nothing_drawn_satisfies_it(caller: Caller) -> None:
     assert answer.status_code == 202
     assert answer.json()["warnings"] == told["warnings"][:3]
     assert "fewer than 50 patients" in told["withheld"] and "custodian" in told["warnings"][0]
-    assert "none of the 1,000 records that the model drew once satisfies the condition" in told["warnings"][1]
+    assert "none of the 1,000 records that the model drew once satisfy the condition" in told["warnings"][1]
     assert "warnings" not in answer.json()["request"]
 
 
@@ -235,7 +235,10 @@ def test_targets(caller: Caller) -> None:
     assert told["method"] == "exact"
     assert [target["meeting"]["matching"] for target in told["targets"]] == [450, 10]
     assert [target["others"]["matching"] for target in told["targets"]] == [550, 990]
-    assert any("targets[1]" in warning for warning in told["warnings"])
+    few = [warning for warning in told["warnings"] if "records that the model drew once" in warning]
+    assert [warning.partition(":")[0] for warning in few if warning.startswith("only")] == [
+        "only 10 of the 1,000 records that the model drew once have ICD9DX"
+    ]
     assert told["relaxation"]["targets"] == targets[:1]  # the rarer one would be withheld
     job = asked(caller, model, "/generate", targets=targets).json()
     assert job["request"]["targets"] == targets and job["request"]["method"] == "auto"

@@ -183,3 +183,26 @@ def test_a_broker_that_is_down_does_not_matter(front: Front, caller: Caller) -> 
     with front.services.database.read_scope() as session:
         row: Job = JobRepository(session).get(caller.owner, job.json()["id"])
     assert row.state == "queued"
+
+
+def test_a_log_tells_states_and_steps_and_progress_is_thinned_out(front: Front, caller: Caller) -> None:
+    job = caller.job("train", name="long", model_id="mdl_" + "0" * 32)
+    for _ in range(2):
+        claimed = claim(front, job)
+        for step in ("load", "train", "train"):
+            beat(front, claimed, PROGRESS | {"step": step})
+        end(front, claimed, fail=True)
+        caller.http.post(f"/jobs/{job}/retry").raise_for_status()
+    lines = caller.http.get(f"/jobs/{job}/log").json()
+    once = [("running", None), (None, "load"), (None, "train"), ("failed", None), ("queued", None)]
+    assert [(line["state"], line["step"]) for line in lines] == [("queued", None), *once, *once]
+    assert [line["attempt"] for line in lines if line["state"] == "running"] == [1, 2]
+    assert all(line["error"]["type"] for line in lines if line["state"] == "failed")
+    analyst = front.as_owner(caller.owner, "generate", "read").http
+    assert {line["error"] for line in analyst.get(f"/jobs/{job}/log").json() if line["state"] == "failed"} == {None}
+    with front.services.database.read_scope() as session:
+        told = [event.id for event in JobRepository(session).progress(caller.owner, job, 100)]
+        thinned = [event.id for event in JobRepository(session).progress(caller.owner, job, 3)]
+    assert len(told) == 6 and thinned == [told[0], told[2], told[-1]]
+    budgets = caller.http.get("/budgets").json()
+    assert budgets["queued_jobs"]["used"] == 1 and budgets["stored_bytes"]["used"] == 0

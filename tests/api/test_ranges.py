@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import fsspec
 import pandas as pd
 import polars as pl
@@ -121,6 +122,19 @@ def test_polars_pandas_and_pyarrow_read_the_address(anyones: Front) -> None:
     scanned = pl.scan_parquet(f"{address}.parquet").filter(pl.col("record_id") == 3).select("code").collect()
     assert scanned["code"].to_list() == CODES_OF_ROWS[3:]
     assert pd.read_feather(f"{address}.feather")["code"].tolist() == CODES_OF_ROWS
+
+
+def test_duckdb_reads_the_address_where_it_has_httpfs(anyones: Front) -> None:
+    """It is an extension that DuckDB fetches; pip's duckdb-extension-httpfs has it for some versions."""
+    try:
+        duckdb.sql("load httpfs")
+    except duckdb.Error:
+        pytest.skip("there is no httpfs for this DuckDB")
+    caller = Caller(anyones, OPEN_OWNER, "")
+    cohort = caller.cohort([ROWS[:3], ROWS[3:]])
+    caller.http.close()
+    found = duckdb.sql(f"select code from read_parquet('{anyones.url}/cohorts/{cohort}/records.parquet')").fetchall()
+    assert [code for (code,) in found] == CODES_OF_ROWS
 
 
 def test_readers_with_a_key(sqlite_caller: Caller, cohort: str) -> None:

@@ -1,8 +1,12 @@
 """Something of everything that the web application shows, made by no worker."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
+from runtime.settings import Settings
+from tests.api.conftest import settings_for
 from tests.api.front import Caller, Front
 from tests.api.test_gate import audit, drawn
 from tests.reporting import small_report
@@ -12,8 +16,28 @@ PAGES = [
     "/", "/app/data", "/app/data/{dataset}", "/app/models", "/app/models/new", "/app/models/{model}",
     "/app/models/compare?id={model}&id={other}", "/app/cohorts", "/app/cohorts/new?model={model}",
     "/app/cohorts/{cohort}", "/app/cohorts/{held}", "/app/jobs", "/app/jobs/{train}", "/app/reports",
-    "/app/reports/compare?id={cohort}&id={second}", "/app/access", "/docs", "/app/data/ds_missing",
+    "/app/reports/compare?id={cohort}&id={second}", "/app/access", "/docs", "/reports/{cohort}.html",
+    "/reports/{cohort}.html?reader=shareable", "/app/data/ds_missing",
 ]  # fmt: skip
+
+
+# places that pages offer; nobody reaches them
+PLACES = {
+    "sources": [
+        {"kind": "objects", "url": "s3://lake/in/"},
+        {"kind": "postgres", "name": "warehouse", "url": "postgresql://x:secret@127.0.0.1/x", "schemas": ["cdm"]},
+        {"kind": "fhir", "name": "hospital", "url": "https://fhir.example.org"},
+    ],
+    "sinks": [
+        {"kind": "objects", "url": "s3://lake/out/"},
+        {"kind": "postgres", "name": "warehouse", "url": "postgresql://x:secret@127.0.0.1/x", "schemas": ["drawn_*"]},
+    ],
+}
+
+
+def library_settings(folder: Path) -> Settings:
+    places = {name: json.dumps(value) for name, value in PLACES.items()}
+    return settings_for(folder, f"sqlite:///{folder / 'db.sqlite'}", **places)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,10 @@ def demo(
     cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 3_000,
     code: Annotated[str, typer.Option(help="the rare code to ask for (default: cystic fibrosis)")] = RARE_CODE,
 ) -> None:
-    """Start the service, learn from a simulated population, generate two cohorts and show how good they are."""
+    """Start everything and show what it does, in minutes.
+
+    Learns from a simulated population, generates two cohorts and shows how good they are.
+    """
     from worker import embedded
 
     start = time.perf_counter()

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @errors_as_exit_codes(EhrError)
 def serve(data_dir: DataDir = None, host: Host = None, port: Port = None, log_level: LogLevel = "warning") -> None:
-    """Run everything on this machine: the API, a worker, the database and the broker, until Ctrl-C."""
+    """Run everything on this machine, until Ctrl-C.
+
+    The API, a worker, the database and the broker.
+    """
     from model_store import migrate
     from runtime.binding import check_binding
     from runtime.private_files import keep_private

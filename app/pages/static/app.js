@@ -42,20 +42,30 @@ async function doing(button, work) {
   }
 }
 
-/* Forms whose fields are the fields of a request. */
+/* Forms whose fields are the fields of a request: `a.b` is b inside of a. What is left empty is left out. */
+function bodyOf(form) {
+  const body = {};
+  const cut = (text, at) => text.split(at).map((each) => each.trim()).filter(Boolean);
+  for (const field of form.elements) {
+    if (!field.name || (field.type === "radio" && !field.checked)) continue;
+    if (!field.value && !("empty" in form.dataset)) continue;
+    let value = field.value;
+    if (field.type === "checkbox") value = field.checked;
+    else if ("list" in field.dataset) value = cut(value, ",");
+    else if ("lines" in field.dataset) value = cut(value, "\n");
+    else if ("number" in field.dataset) value = Number(value);
+    const path = field.name.split("."), last = path.pop();
+    path.reduce((inside, name) => (inside[name] ??= {}), body)[last] = value;
+  }
+  return body;
+}
+
 document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-api]");
   if (!form) return;
   event.preventDefault();
-  const body = {};
-  for (const field of form.elements) {
-    if (!field.name || (field.type === "radio" && !field.checked)) continue;
-    if (!field.value && !("empty" in form.dataset)) continue;
-    if ("list" in field.dataset) body[field.name] = field.value.split(",").map((each) => each.trim()).filter(Boolean);
-    else body[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
-  }
   doing(form.querySelector("button"), async () => {
-    const told = await send(form.dataset.method || "POST", form.dataset.api, body);
+    const told = await send(form.dataset.method || "POST", form.dataset.api, bodyOf(form));
     location.assign("here" in form.dataset ? form.dataset.go : form.dataset.go + told.id);
   });
 });

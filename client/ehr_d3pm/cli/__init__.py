@@ -58,6 +58,7 @@ for command in (
     reports.report,
     reports.evaluate,
     exposure.exposure,
+    exposure.budgets,
     exposure.audit,
     jobs.jobs,
     jobs.job,

@@ -15,7 +15,10 @@ def codes(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Search the codes that conditions and targets can ask for, such as `codes mdl_... heart failure`."""
+    """Search the codes that can be asked for, by what they mean.
+
+    Such as `ehr-d3pm codes mdl_... heart failure`.
+    """
     with client_of(context) as client:
         found = list(client.codes(thing, " ".join(text or []) or None, limit))
     if as_json:

@@ -120,7 +120,10 @@ def upload(
     wait: Wait = True,
     as_json: AsJson = False,
 ) -> None:
-    """Upload real records, or have the service fetch them; `ehr-d3pm places` lists where from."""
+    """Upload real records, or have the service fetch them.
+
+    `ehr-d3pm places` lists where it may fetch from.
+    """
     source = source_of(files or [], omop, cohort, fhir)
     with client_of(context) as client:
         send = partial(client.upload, files or []) if source is None else partial(client.fetch, source)

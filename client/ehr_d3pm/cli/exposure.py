@@ -32,6 +32,17 @@ def _used(exposed: dict[str, Any], name: str) -> str:
     return cell(exposed[name]) if cap is None else f"{exposed[name]:,} of {cap:,}"
 
 
+def budgets(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show how much you have waiting and stored, and may have."""
+    with client_of(context) as client:
+        found = client.budgets()
+    if as_json:
+        print_json(found)
+        return
+    rows = [[name.replace("_", " "), cell(each["used"]), cell(each["most"])] for name, each in found.items()]
+    print_table(["", "used", "at most"], rows, right=(1, 2), lines=False)
+
+
 def audit(
     context: typer.Context,
     action: Annotated[str | None, typer.Option(help="such as 'submit generate', 'estimate' or 'denied'")] = None,

@@ -24,13 +24,16 @@ AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 def jobs(
     context: typer.Context,
-    kind: Annotated[str | None, typer.Option(help="ingest, train, generate or evaluate")] = None,
+    kind: Annotated[str | None, typer.Option(help="ingest, train, generate, evaluate or export")] = None,
     state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed, ...")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help=WATCH)] = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, newest first: what each is, how far, and how long ago it was asked for."""
+    """List jobs, newest first, a line each.
+
+    What each is, how far, and how long ago it was asked for.
+    """
     with client_of(context) as client:
         found = list(client.jobs(kind, state, limit))
         if as_json:
@@ -50,10 +53,21 @@ def jobs(
                 found = list(client.jobs(kind, state, limit))
 
 
-def job(context: typer.Context, job_id: JobId, wait: Wait = False, as_json: AsJson = False) -> None:
+def job(
+    context: typer.Context,
+    job_id: JobId,
+    wait: Wait = False,
+    log: Annotated[bool, typer.Option("--log", help="what happened to it and when")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a job, or wait for it."""
     with client_of(context) as client:
+        if log and as_json:
+            print_json(client.log(job_id))
+            return
         finish(client, client.job(job_id), wait, as_json)
+        for line in client.log(job_id) if log else []:
+            say(f"  {datetime.fromisoformat(line['at']):%Y-%m-%d %H:%M:%S}  {_happened(line)}")
 
 
 def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
@@ -84,6 +98,15 @@ def finish(client: Client, job: dict[str, Any], wait: bool, as_json: bool) -> di
     else:
         say(f"{job['kind']} {job['id']} {job['state']}{took} {_summary(job)}")
     return job
+
+
+def _happened(line: Mapping[str, Any]) -> str:
+    """A line of a log in words."""
+    if line["step"] is not None:
+        return f"  {line['step']}"
+    attempt = f", attempt {line['attempt']}" if line["attempt"] is not None else ""
+    error = f", {line['error']['type']}: {line['error']['detail']}" if line["error"] is not None else ""
+    return f"{line['state']}{attempt}{error}"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ IN_A_SCHEMA = "CONNECTION.SCHEMA"
 
 
 def places(context: typer.Context, as_json: AsJson = False) -> None:
-    """List where records may be fetched from and where cohorts may be written to."""
+    """List where records may come from and cohorts may go."""
     with client_of(context) as client:
         found = client.places()
     if as_json:

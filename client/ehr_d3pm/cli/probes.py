@@ -12,7 +12,10 @@ PROBED = ("all_of", "any_of", "none_of", "targets", "history")  # records that a
 
 @takes_conditions
 def probe(context: typer.Context, model: ModelId, *, asked: Asked, as_json: AsJson = False) -> None:
-    """Show a few records of a model at once (at most 100), without a job; counted like a cohort of so many."""
+    """Show a few records of a model at once.
+
+    At most 100, without a job; counted like a cohort of so many.
+    """
     options = {name: value for name, value in asked.options().items() if name in PROBED}
     with client_of(context) as client:
         found = client.probe(model, min(asked.n, MOST), **options)
