@@ -84,13 +84,16 @@ class LeaseRepository(Repository):
         last = row.attempt >= row.max_attempts
         return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last, row.priority)
 
-    def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> Beat:
-        """Renew the lease and write the progress. LeaseLostError if another attempt has taken over."""
+    def heartbeat(
+        self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None, keeps: bool = True
+    ) -> Beat:
+        """Renew the lease and write the progress; one that `keeps` is an event, too. LeaseLostError if another attempt has
+        taken over."""
         values: dict[str, Any] = {"lease_until": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress
         state = self._fenced(claim, ("running", "cancelling"), values)
-        if progress is not None:
+        if progress is not None and keeps:
             self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
         ran = self.session.scalars(select(_RAN).where(Job.id == claim.job_id)).one()
         return Beat(state == "cancelling", ran)

@@ -1,0 +1,124 @@
+"""A device that is not there: tensors say that they are on it, refuse to meet those of the CPU as a GPU's do, and are
+computed by the CPU all the same. `with FakeDevice() as device:` counts what was done where.
+
+Its name is `meta`, the only one besides the CPU's whose gradients torch computes without a driver.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+HERE, DEVICE = torch.device("cpu"), torch.device("meta")
+MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+# what torch lets be of the CPU beside a tensor of a GPU: positions
+POSITIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default}
+
+
+class There(Tensor):
+    """On the device; `here` is what it holds."""
+
+    here: Tensor
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, here: Tensor) -> "There":
+        made: There = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            here.shape,
+            strides=here.stride(),
+            storage_offset=here.storage_offset(),
+            dtype=here.dtype,
+            device=DEVICE,
+            requires_grad=here.requires_grad,
+        )
+        made.here = here
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} on a tensor of the device, outside of FakeDevice")
+
+
+class RandomNumbers(torch.Generator):
+    """`of` is the device that was asked for."""
+
+    of: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> "RandomNumbers":
+        made = super().__new__(cls, "cpu")
+        made.of = torch.device(device)
+        return made
+
+
+class FakeDevice(TorchDispatchMode):
+    """`calls` by device; `products` those that a network is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self.products: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self._patch = mock.patch.object(torch, "Generator", RandomNumbers)
+        self._patch.start()
+        self._lifted = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) comes by here
+        super().__enter__()
+        return self
+
+    def __exit__(self, *given: Any) -> None:
+        super().__exit__(*given)
+        torch._C._set_only_lift_cpu_tensors(self._lifted)
+        self._patch.stop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
+        there = [each for each in tensors if isinstance(each, There)]
+        asked = kwargs.get("device")
+        if func is torch.ops.aten._to_copy.default and asked is not None:
+            to_there = torch.device(asked).type == DEVICE.type
+        elif func is torch.ops.aten.copy_.default:
+            to_there = isinstance(args[0], There)
+        elif asked is not None:  # made from nothing
+            to_there = torch.device(asked).type == DEVICE.type
+        else:
+            to_there = bool(there)
+        if there and func not in MOVES:
+            self._refuse_strangers(func, args, tensors)
+        self._check_generator(func, kwargs, to_there)
+        if asked is not None:
+            kwargs["device"] = torch.device("cpu")
+        where = "there" if to_there or there else "here"
+        self.calls[where] += 1
+        if "mm" in func.__name__ or "embedding_bag" in func.__name__:
+            self.products[where] += 1
+        unwrapped = functools.partial(tree_map_only, There, lambda each: each.here)
+        out = func(*unwrapped(args), **unwrapped(kwargs))
+        if not to_there:
+            return out
+        out = tree_map_only(Tensor, There, out)
+        if func in MOVES and func is not torch.ops.aten.copy_.default:
+            return out
+        return return_and_correct_aliasing(func, args, kwargs, out) if there else out
+
+    def _refuse_strangers(self, func: Any, args: Any, tensors: list[Tensor]) -> None:
+        if func in POSITIONS and isinstance(args[0], There):
+            tensors = [args[0], *args[2:3]]
+        strangers = [each for each in tensors if not isinstance(each, There) and each.dim() > 0]
+        if strangers:
+            raise RuntimeError(f"{func}: a tensor of shape {tuple(strangers[0].shape)} is on the CPU, others are not")
+
+    def _check_generator(self, func: Any, kwargs: dict[str, Any], to_there: bool) -> None:
+        generator = kwargs.get("generator")
+        if generator is not None:
+            if (getattr(generator, "of", HERE).type == DEVICE.type) != to_there:
+                raise RuntimeError(f"{func}: random numbers of another device than the tensor's")
