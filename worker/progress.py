@@ -26,7 +26,7 @@ class JobProgress:
         self._details: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._last_news: dict[str, Any] | None = None
-        self._kept: tuple[str, float] | None = None  # step and time of the last event
+        self._kept = ("", 0.0)  # step and time of the last event
 
     def step(self, name: str, maximum: float, value: float = 0, unit: str = "") -> None:
         """A step begins; those before it are done. `value` above 0 is what an earlier attempt had done."""
@@ -56,12 +56,12 @@ class JobProgress:
             return news | {"remaining_seconds": self._remaining(step)}
 
     def is_an_event(self, ran_seconds: float) -> bool:
-        """Whether what has just been told is to be kept beyond the next news: a step has begun, or it is time again. The
-        job has run for so long."""
+        """Whether what has just been told is kept beyond the next news: a step has begun, or, by how long the job has
+        run, it is time again."""
         step, moment = self._steps[self._current]["name"], time.monotonic()
-        if self._kept is not None and self._kept[0] == step:
-            if moment - self._kept[1] < SHARE_BETWEEN_EVENTS * ran_seconds:
-                return False
+        was, when = self._kept
+        if was == step and moment - when < SHARE_BETWEEN_EVENTS * ran_seconds:
+            return False
         self._kept = step, moment
         return True
 

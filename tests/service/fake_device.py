@@ -5,9 +5,11 @@ Its name is `meta`, the only one besides the CPU's whose gradients torch compute
 """
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Self
+from contextlib import ExitStack
+from typing import Any, ClassVar, Self
 from unittest import mock
 
 import torch
@@ -15,7 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-HERE, DEVICE = torch.device("cpu"), torch.device("meta")
+DEVICE = torch.device("meta")
+OPTIMISER = sys.modules["torch.optim.optimizer"]
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 # what torch lets be of the CPU beside a tensor of a GPU: positions
 POSITIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default}
@@ -48,14 +51,27 @@ class There(Tensor):
 
 
 class RandomNumbers(torch.Generator):
-    """`of` is the device that was asked for."""
+    """Torch hands on what lies below, not this object: which device each was made for is known by its address."""
 
-    of: torch.device
+    made: ClassVar[dict[int, "RandomNumbers"]] = {}  # as long as they are held, nothing else has their address
 
     def __new__(cls, device: Any = "cpu") -> "RandomNumbers":
-        made = super().__new__(cls, "cpu")
-        made.of = torch.device(device)
-        return made
+        new = super().__new__(cls, "cpu")
+        if torch.device(device).type == DEVICE.type:
+            cls.made[new._cdata] = new
+        return new
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return DEVICE if self._cdata in self.made else torch.device("cpu")
+
+
+def moved(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def made(*given: Any, device: Any = None, **more: Any) -> Tensor:
+        tensor = make(*given, **more)
+        return tensor if device is None else tensor.to(device)
+
+    return made
 
 
 class FakeDevice(TorchDispatchMode):
@@ -67,17 +83,20 @@ class FakeDevice(TorchDispatchMode):
         self.products: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        self._patch = mock.patch.object(torch, "Generator", RandomNumbers)
-        self._patch.start()
-        self._lifted = torch._C._only_lift_cpu_tensors()
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) comes by here
+        self._patches = ExitStack()
+        self._patches.enter_context(mock.patch.object(torch, "Generator", RandomNumbers))
+        for name in ("tensor", "as_tensor"):  # they move what they make where nobody sees it
+            self._patches.enter_context(mock.patch.object(torch, name, moved(getattr(torch, name))))
+        known = [*torch.utils._foreach_utils._get_fused_kernels_supported_devices(), DEVICE.type]
+        fused = "_get_fused_kernels_supported_devices"
+        self._patches.enter_context(mock.patch.object(OPTIMISER, fused, return_value=known))
         super().__enter__()
         return self
 
     def __exit__(self, *given: Any) -> None:
         super().__exit__(*given)
-        torch._C._set_only_lift_cpu_tensors(self._lifted)
-        self._patch.stop()
+        self._patches.close()
+        RandomNumbers.made.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -119,6 +138,5 @@ class FakeDevice(TorchDispatchMode):
 
     def _check_generator(self, func: Any, kwargs: dict[str, Any], to_there: bool) -> None:
         generator = kwargs.get("generator")
-        if generator is not None:
-            if (getattr(generator, "of", HERE).type == DEVICE.type) != to_there:
-                raise RuntimeError(f"{func}: random numbers of another device than the tensor's")
+        if generator is not None and (generator._cdata in RandomNumbers.made) != to_there:
+            raise RuntimeError(f"{func}: random numbers of another device than the tensor's")

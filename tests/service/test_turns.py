@@ -105,8 +105,8 @@ def test_weights_are_shares(database: Database) -> None:
 
 
 def test_small_jobs_one_after_the_other_wait_for_nobodys_round(database: Database) -> None:
-    """Five owners with full queues of twenty-second jobs have all had one: whoever comes with a job of a second, then with
-    the next, is served before their second round goes on."""
+    """Five owners with full queues of twenty-second jobs have all had one: whoever comes with a job of a second, then
+    with the next, is served before their second round goes on."""
     for number in range(20):
         submitted(database, f"busy {number % 5}")
     for _ in range(5):
