@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -45,6 +46,16 @@ class There(Tensor):
         made.here = here
         return made
 
+    def tolist(self) -> Any:
+        return self.here.tolist()
+
+    # Of lists and arrays torch would make positions on a device of that name that holds nothing.
+    def __getitem__(self, place: Any) -> Any:
+        return super().__getitem__(positions(place))
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        super().__setitem__(positions(place), value)
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise AssertionError(f"{func} on a tensor of the device, outside of FakeDevice")
@@ -64,6 +75,15 @@ class RandomNumbers(torch.Generator):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return DEVICE if self._cdata in self.made else torch.device("cpu")
+
+
+def positions(place: Any) -> Any:
+    if isinstance(place, tuple):
+        return tuple(positions(each) for each in place)
+    if not isinstance(place, list | np.ndarray):
+        return place
+    made = torch.as_tensor(place)
+    return made if made.dtype == torch.bool else made.long()
 
 
 def moved(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -102,6 +122,7 @@ class FakeDevice(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         tensors = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
         there = [each for each in tensors if isinstance(each, There)]
+        assert len(there) == sum(each.is_meta for each in tensors), f"{func}: a tensor that holds nothing"
         asked = kwargs.get("device")
         if func is torch.ops.aten._to_copy.default and asked is not None:
             to_there = torch.device(asked).type == DEVICE.type

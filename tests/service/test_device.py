@@ -24,6 +24,7 @@ LINFORMER = {"kind": "linformer", "width": 16, "layers": 1, "heads": 2, "project
 OURS = EXAMPLES["d3pm"].settings | {"training": BRIEF}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, EXAMPLES[name].settings | BRIEF) for name in TRAINED if name != "d3pm"},
+    "tabsyn": ("tabsyn", EXAMPLES["tabsyn"].settings | BRIEF | {"epochs": 2}),
     "d3pm": ("d3pm", OURS),
     "linformer": ("d3pm", OURS | {"denoiser": LINFORMER}),
     "marginal": ("d3pm", OURS | {"noise": "marginal"}),
