@@ -23,6 +23,12 @@ OPTIMISER = sys.modules["torch.optim.optimizer"]
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 # what torch lets be of the CPU beside a tensor of a GPU: positions
 POSITIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default}
+# and lengths of sequences, which it wants there
+LENGTHS = {
+    torch.ops.aten._pack_padded_sequence.default,
+    torch.ops.aten._pack_padded_sequence_backward.default,
+    torch.ops.aten._pad_packed_sequence.default,
+}
 
 
 class There(Tensor):
@@ -145,6 +151,8 @@ class FakeDevice(TorchDispatchMode):
         out = func(*unwrapped(args), **unwrapped(kwargs))
         if not to_there:
             return out
+        if func in LENGTHS and isinstance(out, tuple):
+            return There(out[0]), *out[1:]
         out = tree_map_only(Tensor, There, out)
         if func in MOVES and func is not torch.ops.aten.copy_.default:
             return out
@@ -153,6 +161,8 @@ class FakeDevice(TorchDispatchMode):
     def _refuse_strangers(self, func: Any, args: Any, tensors: list[Tensor]) -> None:
         if func in POSITIONS and isinstance(args[0], There):
             tensors = [args[0], *args[2:3]]
+        elif func in LENGTHS:
+            tensors = [args[0]]
         strangers = [each for each in tensors if not isinstance(each, There) and each.dim() > 0]
         if strangers:
             raise RuntimeError(f"{func}: a tensor of shape {tuple(strangers[0].shape)} is on the CPU, others are not")

@@ -41,7 +41,8 @@ def only_there(device: FakeDevice) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_generator_learns_and_draws_there_what_it_would_here(case: str) -> None:
+def test_a_generator_learns_and_draws_there_what_it_would_here(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.engine.training.devices.multiplies_bfloat16", lambda: False)  # here as there
     name, settings = CASES[case]
     request = FitRequest(records(200, 0), records(50, 1), settings)
     asked = SampleRequest(20, condition=Condition.of(N, [2]))
