@@ -119,6 +119,10 @@ def test_an_idempotency_key_belongs_to_one_request_of_one_owner(database: Databa
         assert IdempotencyRepository(session).reserve("bob", "POST /train", "k", "two", theirs) is None
     with database.session_scope() as session, pytest.raises(RequestError):
         IdempotencyRepository(session).reserve("ada", "POST /train", "", "one", mine)
+    for seconds, kept in ((3600, mine), (-1, None)):  # keys are for retries of a request, not for ever
+        with database.session_scope() as session:
+            IdempotencyRepository(session).forget_older_than(seconds)
+            assert IdempotencyRepository(session).find("ada", "POST /train", "k", "one") == kept
 
 
 def test_an_expired_claim_can_change_nothing(database: Database) -> None:

@@ -87,7 +87,7 @@ def tensor_blocks(tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
     text += b" " * (-len(text) % 8)
     yield memoryview(len(text).to_bytes(8, "little") + text)
     for name in names:
-        data = memoryview(tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        data = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         for start in range(0, len(data), BLOCK):
             yield data[start : start + BLOCK]
 
