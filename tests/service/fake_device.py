@@ -130,12 +130,10 @@ class FakeDevice(TorchDispatchMode):
         there = [each for each in tensors if isinstance(each, There)]
         assert len(there) == sum(each.is_meta for each in tensors), f"{func}: a tensor that holds nothing"
         asked = kwargs.get("device")
-        if func is torch.ops.aten._to_copy.default and asked is not None:
+        if asked is not None:  # moved, or made from nothing
             to_there = torch.device(asked).type == DEVICE.type
         elif func is torch.ops.aten.copy_.default:
             to_there = isinstance(args[0], There)
-        elif asked is not None:  # made from nothing
-            to_there = torch.device(asked).type == DEVICE.type
         else:
             to_there = bool(there)
         if there and func not in MOVES:

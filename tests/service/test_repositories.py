@@ -1,10 +1,7 @@
 """Laws of the tables: one claim, one job for one key, and nothing of other owners."""
 
-import os
-import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -35,8 +32,6 @@ from model_store.repositories import (
 from model_store.repositories.leases import Claim
 from model_store.tables import Discard, Job
 from worker.contract import ROUTES
-from worker.memory_kills import MemoryKills
-from worker.memory_kills import kills as counted_kills
 from worker.progress import JobProgress
 
 
@@ -174,42 +169,6 @@ def test_a_sweep_queues_again_then_gives_up(database: Database) -> None:
         job = JobRepository(session).get("ada", job_id)
     assert job.error is not None and job.error["type"] == "poison"
     assert claimed(database, job_id) is None
-
-
-def test_what_the_system_ended_for_want_of_memory_fails_by_name(database: Database) -> None:
-    """Twice: once it is tried again at once, then there is no attempt left. Whoever lives keeps their job."""
-    ended, kills = subprocess.Popen(["true"]), [3]
-    ended.wait()
-    job_id, other = submitted(database, max_attempts=2), submitted(database)
-    assert claimed(database, other, f"host:{os.getpid()}:x") is not None
-    watch = MemoryKills(database, "host", lambda: kills[0])
-    for attempt in (1, 2):
-        claim = claimed(database, job_id, f"host:{ended.pid}:{attempt}", seconds=600)
-        assert claim is not None and claim.attempt == attempt and watch.look() == []
-        kills[0] += 1
-        assert watch.look() == [job_id]
-        with database.session_scope() as session:
-            assert [each.state for each in LeaseRepository(session).expire(ROUTES)] == ["queued"][: 2 - attempt]
-    with database.read_scope() as session:
-        job = JobRepository(session).get("ada", job_id)
-    assert job.state == "failed" and job.error is not None and job.error["type"] == "out-of-memory"
-    assert state_of(database, other) == "running"
-
-
-@pytest.mark.parametrize(
-    ("own", "place", "text"),
-    [
-        ("0::/unit", "unit/memory.events", "low 0\noom 4\noom_kill 2\n"),
-        ("4:cpu:/x\n3:memory:/docker/a\n0::/", "memory/docker/a/memory.oom_control", "under_oom 0\noom_kill 2\n"),
-        ("3:memory:/elsewhere", "memory/memory.oom_control", "oom_kill 2\n"),
-    ],
-)
-def test_who_counts_what_the_system_ended(tmp_path: Path, own: str, place: str, text: str) -> None:
-    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "own").write_text(own)
-    assert counted_kills(tmp_path, tmp_path / "own") == 0
-    (tmp_path / place).write_text(text)
-    assert counted_kills(tmp_path, tmp_path / "own") == 2
 
 
 def test_progress_that_is_kept_of_a_week_and_of_a_job_that_has_ended(
