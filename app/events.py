@@ -21,13 +21,16 @@ KEEP_ALIVE_SECONDS = 15.0
 
 async def event_stream(services: Services, identity: Identity, kind: str, job_id: str, seen: int) -> AsyncIterator[str]:
     """Events after `seen` of a job of that kind, as they come; ends after the job's last."""
-    look, last_sent = LOOK_SECONDS, time.monotonic()
+    look, last_sent, told = LOOK_SECONDS, time.monotonic(), None
     yield "retry: 2000\n\n"
     while True:
-        events = await anyio.to_thread.run_sync(_events_after, services, identity.owner, job_id, seen)
+        events, progress = await anyio.to_thread.run_sync(_events_after, services, identity.owner, job_id, seen)
+        if not events and progress is not None and progress != told:
+            # how far the job is by its row, of which not every change is an event
+            events = [JobEvent(id=seen, job_id=job_id, kind="progress", data=progress)]
         for event in events:
             yield formatted(event, event_data(identity, kind, event))
-            seen = event.id
+            seen, told = event.id, event.data if event.kind == "progress" else told
         if events and is_an_end(events[-1]):
             return  # an end with something after it was followed by a retry
         # looking costs a query: a job that tells nothing is looked at less often
@@ -54,6 +57,11 @@ def is_an_end(event: JobEvent) -> bool:
     return event.kind == "state" and event.data.get("state") in TERMINAL_STATES
 
 
-def _events_after(services: Services, owner: str, job_id: str, seen: int) -> list[JobEvent]:
+def _events_after(
+    services: Services, owner: str, job_id: str, seen: int
+) -> tuple[list[JobEvent], dict[str, Any] | None]:
+    """Events, and the progress of a job that runs."""
     with services.database.read_scope() as session:
-        return JobRepository(session).events(owner, job_id, after=seen)
+        jobs = JobRepository(session)
+        job, events = jobs.get(owner, job_id), jobs.events(owner, job_id, after=seen)
+        return events, job.progress if job.state == "running" else None

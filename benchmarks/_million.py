@@ -14,7 +14,7 @@ import torch
 
 from benchmarks._harness import Figures, progress_bar, show
 from benchmarks.service import free_port, peak_rss_mib, tree
-from ehr.generators.d3pm import PRESETS
+from ehr.generators.d3pm import PRESETS, D3PMConfig
 from ehr.vocabulary import Vocabulary
 from ehr_d3pm import Client
 from model_store import layout
@@ -89,13 +89,15 @@ def measure_each(
     return [_measure_one(size, workers, bundle, threads, progress) for size in sizes]
 
 
-def untrained() -> Generator:
+def untrained(
+    codes: int = N_CODES, codes_per_record: float = CODES_PER_RECORD, config: D3PMConfig = PRESETS["fast"]
+) -> Generator:
     """Initial weights and simulated prevalences: a few codes are common, most are rare."""
-    weight = np.arange(1, N_CODES + 1) ** -0.9
-    prevalence = np.clip(CODES_PER_RECORD * weight / weight.sum(), None, 0.5)
+    weight = np.arange(1, codes + 1) ** -0.9
+    prevalence = np.clip(codes_per_record * weight / weight.sum(), None, 0.5)
     sizes = np.bincount(np.random.default_rng(0).poisson(prevalence.sum(), 100_000))
     shares = np.append(sizes, 0) / sizes.sum()
-    return D3PMGenerator(PRESETS["fast"], torch.from_numpy(prevalence), torch.from_numpy(shares))
+    return D3PMGenerator(config, torch.from_numpy(prevalence), torch.from_numpy(shares))
 
 
 def _measure_one(records: int, workers: int, bundle: Bundle, threads: int, progress: Progress) -> Measured:

@@ -5,7 +5,7 @@ Tensors and arrays are safetensors: a header of names and shapes, then bytes. No
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,25 @@ def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def write_folder(store: BlobStore, folder: str, files: Mapping[str, bytes], manifest: dict[str, Any]) -> str:
-    """Write the files, then the manifest with their hashes; returns the manifest's own sha256, which covers all."""
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    for name, data in files.items():
-        store.write(f"{folder}/{name}", data)
+def write_folder(
+    store: BlobStore, folder: str, files: Mapping[str, bytes | Iterable[memoryview]], manifest: dict[str, Any]
+) -> str:
+    """Write the files, whole or in blocks as they come, then the manifest with their hashes; returns the manifest's own
+    sha256, which covers all."""
+    hashes = {name: _write(store, f"{folder}/{name}", data) for name, data in files.items()}
     data = to_json(manifest | {"files": hashes})
     store.write(f"{folder}/{MANIFEST}", data)
     return hashlib.sha256(data).hexdigest()
+
+
+def _write(store: BlobStore, key: str, data: bytes | Iterable[memoryview]) -> str:
+    """The hash of what was written."""
+    digest = hashlib.sha256()
+    with store.create(key) as file:
+        for block in (data,) if isinstance(data, bytes) else data:
+            digest.update(block)
+            file.write(block)
+    return digest.hexdigest()
 
 
 def read_manifest(store: BlobStore, folder: str, sha256: str, what: str, version: int) -> dict[str, Any]:

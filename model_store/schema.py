@@ -10,7 +10,7 @@ from ehr.errors import SchemaError
 from model_store.columns import Base
 
 # The code works from this revision on: raise it with the first use of what a later one adds.
-OLDEST_SCHEMA = "0008"
+OLDEST_SCHEMA = "0009"
 
 # One row: the earliest revision whose code works with the schema as it is. The database says so, because code that is
 # older than a migration cannot know what it takes away.

@@ -15,6 +15,7 @@ class Owner(Base):
     weight: Mapped[float] = mapped_column(default=1.0)  # share of the workers, beside those of others
     began: Mapped[float] = mapped_column(default=0.0)  # virtual time at which its last job started
     used: Mapped[float] = mapped_column(default=0.0)  # virtual time up to which it has been served
+    turn: Mapped[float | None]  # what its jobs take of virtual time, as far as is known: half of it is the last one
     queued_jobs: Mapped[int | None]
     running_jobs: Mapped[int | None]
     queued_records: Mapped[int | None] = mapped_column(BigInteger)

@@ -64,6 +64,7 @@ class JobRun:
     own_folders: list[str] = field(default_factory=list)
     begun_at: float = field(default_factory=time.monotonic)
     turn_ends_at: float = math.inf
+    ran_seconds: float = 0.0  # in all attempts, when the lease was last renewed
 
     def begin_turn(self) -> None:
         """The work begins, and can be interrupted and gone on with: for TURN_SECONDS it is nobody else's turn, or
@@ -130,11 +131,14 @@ def run_claimed(runtime: Runtime, claim: Claim, task_of: Callable[[str], Task]) 
 def _beat(run: JobRun) -> bool:
     settings = run.runtime.settings
     with run.runtime.database.session_scope() as session:
-        beat = LeaseRepository(session).heartbeat(run.claim, settings.lease_seconds, run.progress.news())
+        news = run.progress.news()
+        keeps = news is not None and run.progress.is_an_event(run.ran_seconds)
+        beat = LeaseRepository(session).heartbeat(run.claim, settings.lease_seconds, news, keeps)
         if time.monotonic() > run.turn_ends_at and not run.stop.turn_over.is_set():
             turns, most = TurnRepository(session), settings.limit_running_jobs
             if turns.makes_way(run.claim, settings.queues, most, WAIT_SECONDS):
                 run.stop.turn_over.set()
+    run.ran_seconds = beat.ran_seconds
     if beat.ran_seconds > settings.job_seconds:
         run.stop.overtime.set()
     return beat.is_cancelled

@@ -7,6 +7,9 @@ from typing import Any
 
 from worker.contract import steps_of
 
+# Of a job's time passes between two events that keep its progress: a week's training has some hundreds of them.
+SHARE_BETWEEN_EVENTS = 1 / 40
+
 
 class JobProgress:
     """Advanced by the working thread, read by the heartbeat thread. `on_step` hears of each step that begins."""
@@ -23,6 +26,7 @@ class JobProgress:
         self._details: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._last_news: dict[str, Any] | None = None
+        self._kept = ("", 0.0)  # step and time of the last event
 
     def step(self, name: str, maximum: float, value: float = 0, unit: str = "") -> None:
         """A step begins; those before it are done. `value` above 0 is what an earlier attempt had done."""
@@ -50,6 +54,16 @@ class JobProgress:
                 return None
             self._last_news = news
             return news | {"remaining_seconds": self._remaining(step)}
+
+    def is_an_event(self, ran_seconds: float) -> bool:
+        """Whether what has just been told is kept beyond the next news: a step has begun, or, by how long the job has
+        run, it is time again."""
+        step, moment = self._steps[self._current]["name"], time.monotonic()
+        was, when = self._kept
+        if was == step and moment - when < SHARE_BETWEEN_EVENTS * ran_seconds:
+            return False
+        self._kept = step, moment
+        return True
 
     def _remaining(self, step: dict[str, Any]) -> float | None:
         """Of the current step, at the pace it had so far."""

@@ -19,6 +19,8 @@ from runtime.settings import Settings, get_settings
 from runtime.sweeper import Sweeper
 from runtime.webhooks import WebhookSender
 from worker.contract import QUEUES, ROUTES
+from worker.heartbeat import DATABASE_AWAY
+from worker.memory_kills import MemoryKills
 from worker.processes import die_with_parent
 from worker.runtime import open_runtime
 from worker.threads import available_cores
@@ -55,10 +57,16 @@ def main() -> None:
     Sweeper(opened.database, opened.broker, opened.store, ROUTES, settings).start()
     WebhookSender(opened.database, settings.webhooks_private, settings.sweep_seconds).start()
     facts = worker_facts(settings)
+    memory_kills, announces_at = MemoryKills(opened.database, facts.host), 0.0
     while True:
-        with suppress(BrokerError):  # nobody knows of this worker for a while; it works all the same
-            opened.broker.announce(facts)
-        time.sleep(PRESENCE_SECONDS / 3)
+        if time.monotonic() >= announces_at:
+            announces_at = time.monotonic() + PRESENCE_SECONDS / 3
+            with suppress(BrokerError):  # nobody knows of this worker for a while; it works all the same
+                opened.broker.announce(facts)
+        with suppress(*DATABASE_AWAY):  # it is looked for again
+            for job_id in memory_kills.look():
+                log.warning("a job was ended by the system: out of memory", extra={"job_id": job_id})
+        time.sleep(settings.sweep_seconds)
 
 
 def worker_facts(settings: Settings) -> WorkerFacts:

@@ -15,6 +15,8 @@ from model_store.repositories.webhooks import DeliveryRepository
 from model_store.tables import Job, JobEvent, Outbox
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
+# Events of progress that stay when a job has ended: of a training its curve, of others where they were.
+KEPT_PROGRESS, KEPT_OF_OTHERS = {"train": 32}, 1
 
 
 class JobRepository(OwnedRepository[Job]):
@@ -106,6 +108,17 @@ class JobRepository(OwnedRepository[Job]):
         self.session.execute(insert(JobEvent).values(job_id=job_id, kind="state", data={"state": state, **more}))
         if state in TERMINAL_STATES:
             DeliveryRepository(self.session).add_end_of_job(job_id, state)
+            self._thin_progress(job_id)
+
+    def _thin_progress(self, job_id: str) -> None:
+        """Keep the last event of progress and so many before it, evenly: nobody follows the job any more."""
+        kind = self.session.scalars(select(Job.kind).where(Job.id == job_id)).one()
+        query = select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == "progress")
+        ids = self.session.scalars(query.order_by(JobEvent.id.desc())).all()
+        every = -(-len(ids) // KEPT_PROGRESS.get(kind, KEPT_OF_OTHERS))
+        gone = [event for place, event in enumerate(ids) if place % every]
+        if gone:
+            self.session.execute(delete(JobEvent).where(JobEvent.id.in_(gone)))
 
     def _changed(self, job_id: str, states: list[str], **values: Any) -> bool:
         """Whether the job was in one of the states and has the values now."""

@@ -3,6 +3,7 @@
 A worker that was stopped, cut off or replaced finds that its claim no longer matches the row, and can change nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ POISON = {
     "type": "poison",
     "detail": "attempt after attempt ended with the loss of its worker and got no further; the job may need more "
     "memory than there is",
+}
+OUT_OF_MEMORY = {
+    "type": "out-of-memory",
+    "detail": "there is not enough memory for this job: attempt after attempt was ended by the system; train with a "
+    "smaller training.batch_size, or run workers with more",
 }
 
 
@@ -84,13 +90,16 @@ class LeaseRepository(Repository):
         last = row.attempt >= row.max_attempts
         return Claim(job_id, worker, row.attempt, row.owner, row.kind, row.payload, row.checkpoint, last, row.priority)
 
-    def heartbeat(self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None) -> Beat:
-        """Renew the lease and write the progress. LeaseLostError if another attempt has taken over."""
+    def heartbeat(
+        self, claim: Claim, lease_seconds: float, progress: dict[str, Any] | None = None, keeps: bool = True
+    ) -> Beat:
+        """Renew the lease and write the progress; if it `keeps`, as an event, too. LeaseLostError if another attempt
+        has taken over."""
         values: dict[str, Any] = {"lease_until": now() + lease_seconds}
         if progress is not None:
             values["progress"] = progress
         state = self._fenced(claim, ("running", "cancelling"), values)
-        if progress is not None:
+        if progress is not None and keeps:
             self.session.execute(insert(JobEvent).values(job_id=claim.job_id, kind="progress", data=progress))
         ran = self.session.scalars(select(_RAN).where(Job.id == claim.job_id)).one()
         return Beat(state == "cancelling", ran)
@@ -177,6 +186,21 @@ class LeaseRepository(Repository):
         late = select(Job.id).where(Job.state.in_(("running", "cancelling")), Job.lease_until < now()).limit(limit)
         found = [self._expire_one(job_id, task_of, retry_seconds) for job_id in self.session.scalars(late).all()]
         return [expired for expired in found if expired is not None]
+
+    def out_of_memory(self, workers: Sequence[str]) -> list[str]:
+        """The system has ended the processes of these workers because memory was used up. Their jobs are tried again
+        without waiting for the lease, and those that may not be have failed of it; all of them."""
+        dead = (Job.state == "running", Job.worker.in_(workers))
+        late = update(Job).where(*dead).values(lease_until=now() - 1).returning(Job.id)
+        found = list(self.session.scalars(late.execution_options(synchronize_session=False)))
+        values = {"state": "failed", "error": OUT_OF_MEMORY} | _ENDED
+        for job_id in found:
+            if self._changed(*dead, Job.id == job_id, Job.attempt >= Job.max_attempts, values=values):
+                jobs = JobRepository(self.session)
+                jobs.record_state(job_id, "failed", error=OUT_OF_MEMORY)
+                self._charge(job_id, "failed")
+                DiscardRepository(self.session).add_for_job(jobs.reload(job_id))
+        return found
 
     def release_all(self) -> None:
         """End every lease now. Only for a start at which no worker can be alive: the embedded runtime's."""

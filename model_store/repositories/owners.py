@@ -78,7 +78,8 @@ class OwnerRepository(Repository):
 
     def charge(self, owner: str, seconds: float) -> None:
         """A worker has been at work for an owner for so long."""
-        values = {"used": Owner.used + max(seconds, 0.0) / Owner.weight}
+        turn = max(seconds, 0.0) / Owner.weight
+        values = {"used": Owner.used + turn, "turn": (func.coalesce(Owner.turn, turn) + turn) / 2}
         self.session.execute(update(Owner).where(Owner.owner == owner).values(**values))
 
     def all(self) -> list[Owner]:

@@ -1,8 +1,10 @@
-"""Whose job is next. Workers do not take the job that a message names but the one whose owner has had the least.
+"""Whose job is next. Workers do not take the job that a message names but the one whose owner would have had the least
+when it ends.
 
-Served time is counted in virtual seconds: seconds divided by the owner's weight (start-time fair queueing, Goyal et al.
-1996). `began` is the virtual time at which an owner's last job started, `used` the one up to which it has been served.
-An owner who comes back after a while starts where the others are now: nobody saves up.
+Served time is counted in virtual seconds: seconds divided by the owner's weight (fair queueing, Demers et al. 1989).
+`began` is the virtual time at which an owner's last job started, `used` the one up to which it has been served, `turn`
+what jobs of the owner usually take. A guess that is wrong changes an order, never a share: what was taken is counted.
+An owner who comes back after a while starts where the others are now: nobody saves up more than a turn.
 """
 
 from typing import Any
@@ -83,6 +85,7 @@ class TurnRepository(Repository):
     )
     _jobs: ColumnElement[int] = func.coalesce(_live.c.running, 0)
     _load: ColumnElement[Any] = _jobs / func.coalesce(Owner.weight, 1.0)
+    _end: ColumnElement[Any] = func.coalesce(Owner.used, 0.0) + func.coalesce(Owner.turn, 0.0)
 
     def _waiting(self, queues: list[str], most_running: int, named: str | None = None) -> Select[str, str]:
         """The job that is next, locked; others may be taken by others meanwhile."""
@@ -97,7 +100,7 @@ class TurnRepository(Repository):
                 or_(Outbox.published > 0, Outbox.due_at <= now(), Job.id == named),
                 self._jobs < func.coalesce(Owner.running_jobs, most_running),
             )
-            .order_by(self._load, func.coalesce(Owner.used, 0.0), Job.priority.desc(), Job.created_at, Job.id)
+            .order_by(self._load, self._end, Job.priority.desc(), Job.created_at, Job.id)
             .limit(1)
             .with_for_update(of=Job, skip_locked=True)
         )
@@ -108,5 +111,6 @@ class TurnRepository(Repository):
 
     def _start(self, owner: Owner) -> None:
         latest = self.session.scalars(select(func.coalesce(func.max(Owner.began), 0.0))).one()
-        owner.began = owner.used = max(owner.used, latest)
+        # who waited with long jobs while short ones went before has not been away, and is behind by a turn at most
+        owner.began = owner.used = max(owner.used, latest - (owner.turn or 0.0))
         self.session.flush()

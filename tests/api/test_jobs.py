@@ -32,9 +32,9 @@ def claim(front: Front, job_id: str) -> Claim:
     return claimed
 
 
-def beat(front: Front, claimed: Claim, progress: dict[str, Any]) -> None:
+def beat(front: Front, claimed: Claim, progress: dict[str, Any], keeps: bool = True) -> None:
     with front.services.database.session_scope() as session:
-        LeaseRepository(session).heartbeat(claimed, 60, progress)
+        LeaseRepository(session).heartbeat(claimed, 60, progress, keeps)
 
 
 def end(front: Front, claimed: Claim, *, fail: bool = False) -> None:
@@ -136,13 +136,17 @@ def test_events_come_as_they_happen(front: Front, caller: Caller) -> None:
     claimed = claim(front, job_id)
     beat(front, claimed, PROGRESS)
     time.sleep(2.5)
+    beat(front, claimed, PROGRESS | {"loss": 1.5}, keeps=False)  # is seen by who looks on, and not kept
+    time.sleep(2.5)
     told = time.monotonic()
     end(front, claimed)
     thread.join(20)
     assert not thread.is_alive()
     states = [data.get("state") for _, data in arrived]
-    assert states == ["queued", "running", None, "succeeded"]
-    assert arrived[2][0] < told  # not held back until the end
+    assert states == ["queued", "running", None, None, "succeeded"]
+    assert arrived[3][0] < told and arrived[3][1]["loss"] == 1.5  # not held back until the end
+    events = events_of(caller.http.get(f"/jobs/{job_id}/events"))
+    assert [e["event"] for e in events] == ["state", "state", "progress", "state"]
 
 
 def test_cancel_queued_and_finished(front: Front, caller: Caller) -> None:

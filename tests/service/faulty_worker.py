@@ -4,6 +4,7 @@ everything else is as in production.
 `faults/full`: a pattern of blobs for which there is no room. `faults/clock`: by how many seconds the clock is wrong.
 """
 
+import json
 import math
 import os
 import re
@@ -59,7 +60,22 @@ def misbehaving_ingest(run: JobRun) -> Outcome:
 
 
 def misbehaving_task_of(kind: str) -> Task:
-    return with_little_memory(_real_task_of(kind))
+    return on_fake_device(kind, with_little_memory(_real_task_of(kind)))
+
+
+def on_fake_device(kind: str, task: Task) -> Task:
+    """With DEVICE=meta, on a device that is not there: DATA_DIR/used-KIND.json says where products were computed."""
+    if os.environ.get("DEVICE") != "meta":
+        return task
+    from tests.service.fake_device import FakeDevice
+
+    def observed(run: JobRun) -> Outcome:
+        with FakeDevice() as device:
+            outcome = task(run)
+        (FAULTS.parent / f"used-{kind}.json").write_text(json.dumps(device.products))
+        return outcome
+
+    return observed
 
 
 def with_little_memory(task: Task) -> Task:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ehr.errors import CorruptError, NotFoundError, RequestError, StoreError, StoreFullError
 from ehr.records import Records
@@ -35,10 +36,11 @@ from model_store.datasets import (
     split_of,
     summarise,
 )
-from model_store.files import pack_arrays, unpack_arrays
+from model_store.files import pack_arrays, read_file, read_manifest, unpack_arrays, write_folder
 from model_store.ids import DATASET, JOB, MODEL, new_id
 from model_store.manifests import CohortManifest, CohortPart, SourceModel
 from tests.service.memory_store import MemoryStore
+from worker.tasks.loading import BLOCK, tensor_blocks, unpack_tensors
 
 
 @pytest.fixture(params=["file", "memory", "s3"])
@@ -205,6 +207,23 @@ def test_a_bundle_comes_back_as_it_was(store: BlobStore) -> None:
     with zipfile.ZipFile(first) as archive:
         assert archive.namelist() == ["manifest.json", "weights.safetensors"]
         assert json.loads(archive.read("manifest.json"))["libraries"]["torch"]
+
+
+def test_tensors_in_blocks_are_what_safetensors_reads(store: BlobStore) -> None:
+    tensors = {
+        "large": torch.arange(BLOCK, dtype=torch.float32).reshape(-1, 8).T,
+        "scalar": torch.tensor(0.5, dtype=torch.float64),
+        "empty": torch.zeros(0, 4),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False, True]),
+        "state": torch.arange(5, dtype=torch.uint8),
+    }
+    folder = layout.model_folder(new_id(MODEL), 1)
+    sha256 = write_folder(store, folder, {"t.safetensors": tensor_blocks(tensors)}, {"format": "f", "version": 1})
+    files = read_manifest(store, folder, sha256, "f", 1)["files"]
+    read = unpack_tensors(read_file(store, folder, files, "t.safetensors"))
+    assert read.keys() == tensors.keys()
+    assert all(read[name].dtype == each.dtype and torch.equal(read[name], each) for name, each in tensors.items())
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "weights.safetensors"])

@@ -32,6 +32,7 @@ from model_store.repositories import (
 from model_store.repositories.leases import Claim
 from model_store.tables import Discard, Job
 from worker.contract import ROUTES
+from worker.progress import JobProgress
 
 
 @pytest.fixture
@@ -113,6 +114,10 @@ def test_an_idempotency_key_belongs_to_one_request_of_one_owner(database: Databa
         assert IdempotencyRepository(session).reserve("bob", "POST /train", "k", "two", theirs) is None
     with database.session_scope() as session, pytest.raises(RequestError):
         IdempotencyRepository(session).reserve("ada", "POST /train", "", "one", mine)
+    for seconds, kept in ((3600, mine), (-1, None)):  # keys are for retries of a request, not for ever
+        with database.session_scope() as session:
+            IdempotencyRepository(session).forget_older_than(seconds)
+            assert IdempotencyRepository(session).find("ada", "POST /train", "k", "one") == kept
 
 
 def test_an_expired_claim_can_change_nothing(database: Database) -> None:
@@ -164,6 +169,30 @@ def test_a_sweep_queues_again_then_gives_up(database: Database) -> None:
         job = JobRepository(session).get("ada", job_id)
     assert job.error is not None and job.error["type"] == "poison"
     assert claimed(database, job_id) is None
+
+
+def test_progress_that_is_kept_of_a_week_and_of_a_job_that_has_ended(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress, clock, kept = JobProgress("train"), [0.0], 0
+    monkeypatch.setattr("worker.progress.time.monotonic", lambda: clock[0])
+    while clock[0] < 7 * 86_400:
+        clock[0] += 2
+        kept += progress.is_an_event(clock[0])
+    assert 100 < kept < 500  # as many as a page shows
+    monkeypatch.undo()
+    job_id = submitted(database)
+    claim = claimed(database, job_id)
+    assert claim is not None
+    with database.session_scope() as session:
+        for number in range(200):
+            LeaseRepository(session).heartbeat(claim, 60, {"number": number}, keeps=number % 2 == 1)
+    with database.session_scope() as session:
+        LeaseRepository(session).succeed(claim, {})
+    with database.read_scope() as session:
+        events = JobRepository(session).events("ada", job_id)
+    told = [event.data["number"] for event in events if event.kind == "progress"]
+    assert told == list(range(7, 200, 8)) and events[-1].data["state"] == "succeeded"
 
 
 def test_a_retry_takes_back_what_was_to_be_removed(database: Database) -> None:

@@ -104,6 +104,32 @@ def test_weights_are_shares(database: Database) -> None:
     assert served == {"ada": 12, "bob": 4}
 
 
+def test_small_jobs_one_after_the_other_wait_for_nobodys_round(database: Database) -> None:
+    """Five owners with full queues of twenty-second jobs have all had one: whoever comes with a job of a second, then
+    with the next, is served before their second round goes on."""
+    for number in range(20):
+        submitted(database, f"busy {number % 5}")
+    for _ in range(5):
+        ran(database, claimed(database), 20)
+    for _ in range(4):
+        submitted(database, "small")
+        assert ran(database, claimed(database), {"small": 1.0}) == "small"
+        ran(database, claimed(database), 20)
+
+
+def test_short_jobs_go_first_and_have_no_more_for_it(database: Database) -> None:
+    for _ in range(8):
+        submitted(database, "long")
+    for _ in range(200):
+        submitted(database, "short")
+    served: Counter[str] = Counter()
+    seconds = {"long": 20.0, "short": 1.0}
+    for _ in range(120):
+        owner = ran(database, claimed(database), seconds)
+        served[owner] += int(seconds[owner])
+    assert abs(served["long"] - served["short"]) <= 40
+
+
 def test_who_was_away_saves_nothing_up(database: Database) -> None:
     for _ in range(12):
         submitted(database, "busy")

@@ -13,7 +13,7 @@ from worker.engine.checkpoints import Checkpoint
 from worker.execution import JobRun
 from worker.patience import patiently
 from worker.stopping import stopping
-from worker.tasks.loading import pack_tensors, unpack_tensors
+from worker.tasks.loading import tensor_blocks, unpack_tensors
 
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "ehr-d3pm checkpoint", 1
@@ -72,7 +72,7 @@ class Checkpoints:
             "fingerprint": self.fingerprint,
             "values": json.dumps(checkpoint.values),
         }
-        sha256 = write_folder(store, folder, {TENSORS: pack_tensors(checkpoint.tensors)}, manifest)
+        sha256 = write_folder(store, folder, {TENSORS: tensor_blocks(checkpoint.tensors)}, manifest)
         pointer = {"folder": folder, "sha256": sha256, "step": step}
         scope = self.run.runtime.database.session_scope
         more = settings.max_attempts if step > self._furthest else None

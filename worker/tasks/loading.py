@@ -1,6 +1,8 @@
 """From stored things to the engine's and back. The owner is the job's: nobody's job can load another's data."""
 
+import json
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +22,18 @@ from worker.engine.generators import Generator, State, from_state, history_gener
 from worker.engine.histories.protocol import HistoryGenerator
 from worker.engine.training import resolve_device
 from worker.runtime import Runtime
+
+BLOCK = 1 << 20
+KINDS = {  # names of safetensors
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def dataset_of(runtime: Runtime, owner: str, dataset_id: str) -> StoredDataset:
@@ -59,6 +73,23 @@ def resolved(payload: GeneratePayload, vocabulary: Vocabulary) -> tuple[Conditio
 def pack_tensors(tensors: dict[str, torch.Tensor]) -> bytes:
     data: bytes = save({name: _own(value.detach().cpu().contiguous()) for name, value in tensors.items()})
     return data
+
+
+def tensor_blocks(tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
+    """The same file in blocks: a checkpoint of gigabytes is written from where it lies. `save` holds it twice more."""
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that each lies on its own size
+    header, end = {}, 0
+    for name in names:
+        tensor, start = tensors[name], end
+        end += tensor.nbytes
+        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield memoryview(len(text).to_bytes(8, "little") + text)
+    for name in names:
+        data = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        for start in range(0, len(data), BLOCK):
+            yield data[start : start + BLOCK]
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
