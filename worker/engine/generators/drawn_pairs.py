@@ -21,8 +21,9 @@ from worker.engine.training import Hooks
 if TYPE_CHECKING:
     from worker.engine.generators.d3pm import D3PMGenerator
 
-FEWEST = 5_000  # training records; fewer show by chance more than they know
-MOST_DRAWN = 60_000  # records in a round
+FEWEST = 5_000  # records; fewer show by chance more than they know
+MOST_DRAWN = 60_000  # records in a round,
+MOST_ASKED = 60_000_000  # and as many times codes: two minutes on one core, whatever the vocabulary
 CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 FARTHEST = 4.0  # that a link is moved in one round, log-odds
@@ -33,9 +34,10 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
     """Move the links of a generator's network between codes, and the log-odds of single codes, after what it draws."""
     denoiser, rounds = generator.denoiser, generator.config.calibration_rounds
     tables, weights = denoiser.code_tables, dict(denoiser.named_parameters())
-    if few is None or few.patients < FEWEST or not tables.pairs or not generator.noise.reveals:
+    n = 0 if few is None else min(few.patients, MOST_DRAWN, MOST_ASKED // denoiser.n_codes)
+    if few is None or n < FEWEST or not tables.pairs or not generator.noise.reveals:
         return
-    real, n = few.seen.double().cpu().numpy(), min(few.patients, MOST_DRAWN)
+    real = few.seen.double().cpu().numpy()
     believed = few.links(torch.ones_like(few.seen)).double().cpu().numpy()
     for number in range(rounds):
         request = SampleRequest(n, seed=seed + number)
