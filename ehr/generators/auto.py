@@ -43,7 +43,7 @@ def settings_for(best: "D3PMConfig", shape: Shape) -> "D3PMConfig":
 def _for_records(best: "D3PMConfig", shape: Shape) -> "D3PMConfig":
     """Twice the records are passed over less often, by the root of two; half of them more often, until they are known
     by heart. Of few records more is left out at a time, for the same reason."""
-    epochs = round(best.training.epochs * 2 ** (-max(shape.doublings, -2) / 2))
+    epochs = round(best.training.epochs * 2 ** (-max(shape.doublings, -1) / 2))
     return _trained(_left_out(best, 2 ** (-shape.doublings / 8)), epochs)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ehr.generators.auto import NARROW, Shape
 from ehr.generators.config import Config
-from ehr.generators.d3pm import D3PMConfig, SparseConfig
+from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
 from ehr.records import Records
 from model_store.blobs.file import FileStore
 from model_store.ids import DATASET, JOB, MODEL, new_id
@@ -64,8 +64,9 @@ def config_of(decision: Decision) -> D3PMConfig:
 
 def test_without_a_limit_the_machine_decides_about_the_forecast_alone(attempts: Attempts, tmp_path: Path) -> None:
     decision = attempts.decide(SLOW)
-    assert config_of(decision).training.epochs == 80
-    learning = 80 * (100_000 // 512) * 0.1
+    epochs = PRESETS["best"].training.epochs
+    assert config_of(decision).training.epochs == epochs
+    learning = epochs * (100_000 // 512) * 0.1
     assert decision.predicted_seconds == pytest.approx(learning * 1.1 + 20, rel=0.02)
     assert decision.most_seconds is None
     assert decision.settings.preset_reason == "by rule, for about 100,000 records with 8 codes"
@@ -75,7 +76,10 @@ def test_a_training_is_made_to_fit_into_its_time(attempts: Attempts) -> None:
     decision = attempts.decide(SLOW, max_minutes=10.0)
     assert decision.predicted_seconds is not None and decision.predicted_seconds <= MARGIN * 600
     assert decision.predicted_seconds > 0.7 * MARGIN * 600  # and uses it
-    assert 10 < config_of(decision).training.epochs < 80 and config_of(decision).denoiser.width > NARROW
+    assert (
+        10 < config_of(decision).training.epochs < PRESETS["best"].training.epochs
+        and config_of(decision).denoiser.width > NARROW
+    )
     assert "made shorter for 10 minutes" in (decision.settings.preset_reason or "")
 
 

@@ -15,12 +15,14 @@ from worker.engine.audit.people import MOST_PEOPLE
 from worker.engine.denoisers.few_patients import CALIBRATED_ON
 from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
+from worker.engine.generators.drawn_pairs import records_drawn
 from worker.engine.training import Hooks, TrainingProgress
 
 WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
 TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
+LOOKS_TO_DRAW = 7  # a record: twelve calls, each cheaper than one that asks for everything
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
 # An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
 LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
@@ -34,6 +36,7 @@ class Pace:
     batch: int  # its records
     look: float  # at one held-out record, once
     audit: float  # the attacks after training
+    drawn: int = 0  # records in a round in which pairs are counted
 
     def training(self, config: D3PMConfig, train: int, holdout: int) -> float:
         """Of a training with so many records, without what comes after it."""
@@ -42,7 +45,8 @@ class Pace:
         looks = training.epochs // training.evaluate_every
         calibration = min(train, CALIBRATED_ON) * self.look
         end = RESTRAINTS_TRIED * (held_out + 4 * calibration) if training.restrain_rare else 0.0
-        return training.epochs * (train // self.batch) * self.step + looks * held_out + end
+        pairs = config.calibration_rounds * self.drawn * LOOKS_TO_DRAW * self.look
+        return training.epochs * (train // self.batch) * self.step + looks * held_out + end + pairs
 
 
 def pace_of(request: FitRequest) -> Pace:
@@ -69,7 +73,8 @@ def pace_of(request: FitRequest) -> Pace:
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
-    return Pace(step, batch, look, _audit_seconds(generator, request, records, look))
+    drawn = records_drawn(generator, len(request.train))
+    return Pace(step, batch, look, _audit_seconds(generator, request, records, look), drawn)
 
 
 def _audit_seconds(generator: D3PMGenerator, request: FitRequest, records: Records, look: float) -> float:

@@ -34,8 +34,8 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
     """Move the links of a generator's network between codes, and the log-odds of single codes, after what it draws."""
     denoiser, rounds = generator.denoiser, generator.config.calibration_rounds
     tables, weights = denoiser.code_tables, dict(denoiser.named_parameters())
-    n = 0 if few is None else min(few.patients, MOST_DRAWN, MOST_ASKED // denoiser.n_codes)
-    if few is None or n < FEWEST or not tables.pairs or not generator.noise.reveals:
+    n = 0 if few is None else records_drawn(generator, few.patients)
+    if few is None or n == 0:
         return
     real = few.seen.double().cpu().numpy()
     believed = few.links(torch.ones_like(few.seen)).double().cpu().numpy()
@@ -44,6 +44,13 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
         drawn = generator.sample(request, None if hooks is None else lambda done, total: hooks.go_on())
         moved = STEP * shifts(real, few.patients, pair_counts(drawn, tables.paired), n) * believed
         _move(weights, tables, torch.from_numpy(moved))
+
+
+def records_drawn(generator: "D3PMGenerator", patients: int) -> int:
+    """How many records a round draws, for a generator of so many patients; 0: there is nothing to move."""
+    denoiser = generator.denoiser
+    n = min(patients, MOST_DRAWN, MOST_ASKED // denoiser.n_codes)
+    return n if n >= FEWEST and denoiser.code_tables.pairs and generator.noise.reveals else 0
 
 
 def shifts(real: Floats, n_real: int, drawn: NDArray[np.floating], n_drawn: int) -> Floats:
