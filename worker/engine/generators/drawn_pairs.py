@@ -27,6 +27,7 @@ MOST_ASKED = 60_000_000  # and as many times codes: two minutes on one core, wha
 CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 FARTHEST = 4.0  # that a link is moved in one round, log-odds
+SEEDS = 1 << 40  # far from those that people choose: no cohort is drawn with the numbers that links were moved by
 Floats = NDArray[np.float64]
 
 
@@ -40,7 +41,7 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
     real = few.seen.double().cpu().numpy()
     believed = few.links(torch.ones_like(few.seen)).double().cpu().numpy()
     for number in range(rounds):
-        request = SampleRequest(n, seed=seed + number)
+        request = SampleRequest(n, seed=SEEDS + seed + number)
         drawn = generator.sample(request, None if hooks is None else lambda done, total: hooks.go_on())
         moved = STEP * shifts(real, few.patients, pair_counts(drawn, tables.paired), n) * believed
         _move(weights, tables, torch.from_numpy(moved))
