@@ -43,6 +43,8 @@ def test_groups_are_found_by_prefix_and_say_why() -> None:
         ("SEX:*", SEX.codes, "exactly one", "known"),
     }
     assert not found.broken_by(drawn(500, seed=1)).any()
+    renamed = ("DISCHARGE:01", "DISCHARGE:20", *CODES[2:])
+    assert ("DISCHARGE:*", "known") in {(g.name, g.origin) for g in find_groups(drawn(3_000), renamed).groups}
 
 
 def test_the_only_sex_there_is_is_everybodys() -> None:
