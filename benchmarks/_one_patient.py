@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from ehr_d3pm import ApiError, Client
 
 ID = re.compile(r"\b(ds|mdl|job|up|key)_[0-9a-f]{32}\b")
+# A report's page names the data set as long as there is one: that it was deleted is no patient's secret.
+DATA_NAME = re.compile(r"<div><dt>Data&#39;s name</dt>.*?</div>\s*")
 # about the machine, the moment, or this very request
 MOMENTARY = {"created_at", "started_at", "finished_at", "updated_at", "seconds", "workers", "attempts", "request_id"}
 # Routes that list what the asking itself makes more of.
@@ -69,7 +72,8 @@ def walked(http: httpx.Client, ids: dict[str, str], jobs: Sequence[str]) -> Answ
         if "get" not in methods or path in GROWING or path.endswith("/events"):
             continue
         for job in jobs if "{job_id}" in path else [""]:
-            url = path.format_map(ids | {"job_id": job, "number": "0"})
+            known = ids | {"job_id": job, "number": "0", "format": "long.csv"}
+            url = path.format_map(defaultdict(lambda: "none", known))  # what else there is, is somebody's own
             found[f"{path} {jobs.index(job) if job else ''}"] = seen(http, url)
     return found
 
@@ -82,7 +86,7 @@ def flips(before: Answers, after: Answers) -> list[str]:
 def seen(http: httpx.Client, path: str) -> str:
     answer = http.get(path)
     if "json" not in answer.headers.get("content-type", ""):
-        return f"{answer.status_code} {ID.sub('ID', answer.text)}"
+        return f"{answer.status_code} {ID.sub('ID', DATA_NAME.sub('', answer.text))}"
     return f"{answer.status_code} {_plain(answer.json())}"
 
 
