@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import Select, delete, func, insert, or_, select, update
 
 from ehr.errors import ConflictError
 from model_store.clock import now
@@ -15,7 +15,8 @@ from model_store.repositories.webhooks import DeliveryRepository
 from model_store.tables import Job, JobEvent, Outbox
 
 TERMINAL_STATES = ("succeeded", "failed", "cancelled")
-# Events of progress that stay when a job has ended: of a training its curve, of others where they were.
+# Events of progress that stay when a job has ended, beside those with which its steps began: of a training its curve,
+# of others where they were.
 KEPT_PROGRESS, KEPT_OF_OTHERS = {"train": 32}, 1
 
 
@@ -52,13 +53,10 @@ class JobRepository(OwnedRepository[Job]):
     def log(self, owner: str, job_id: str, most: int) -> list[JobEvent]:
         """The newest of the changes of state and the beginnings of steps, oldest first."""
         self.get(owner, job_id)
-        step = JobEvent.data["step"].as_string()
-        told = select(JobEvent.id, JobEvent.kind, step.label("step")).where(JobEvent.job_id == job_id).subquery()
-        # among all events: after a change of state a step begins again
-        before = func.lag(told.c.step).over(order_by=told.c.id)
-        marked = select(told.c.id, told.c.kind, told.c.step, before.label("before")).subquery()
-        begins = marked.c.step.is_not(None) & marked.c.before.is_distinct_from(marked.c.step)
-        wanted = select(marked.c.id).where(or_(marked.c.kind == "state", begins))
+        begun = self._beginnings(job_id)
+        wanted = select(JobEvent.id).where(
+            JobEvent.job_id == job_id, or_(JobEvent.kind == "state", JobEvent.id.in_(begun))
+        )
         newest = select(JobEvent).where(JobEvent.id.in_(wanted)).order_by(JobEvent.id.desc()).limit(most)
         return list(reversed(self.session.scalars(newest).all()))
 
@@ -111,14 +109,26 @@ class JobRepository(OwnedRepository[Job]):
             self._thin_progress(job_id)
 
     def _thin_progress(self, job_id: str) -> None:
-        """Keep the last event of progress and so many before it, evenly: nobody follows the job any more."""
+        """Keep so many events of progress, evenly, and those of the log: nobody follows the job any more."""
         kind = self.session.scalars(select(Job.kind).where(Job.id == job_id)).one()
         query = select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == "progress")
-        ids = self.session.scalars(query.order_by(JobEvent.id.desc())).all()
-        every = -(-len(ids) // KEPT_PROGRESS.get(kind, KEPT_OF_OTHERS))
-        gone = [event for place, event in enumerate(ids) if place % every]
+        ids = self.session.scalars(query.order_by(JobEvent.id)).all()
+        kept = {
+            *_thinned(ids, KEPT_PROGRESS.get(kind, KEPT_OF_OTHERS)),
+            *self.session.scalars(self._beginnings(job_id)),
+        }
+        gone = [event for event in ids if event not in kept]
         if gone:
             self.session.execute(delete(JobEvent).where(JobEvent.id.in_(gone)))
+
+    def _beginnings(self, job_id: str) -> Select[tuple[int]]:
+        """The events with which steps began, attempt after attempt: after a change of state a step begins again."""
+        step = JobEvent.data["step"].as_string()
+        told = select(JobEvent.id, step.label("step")).where(JobEvent.job_id == job_id).subquery()
+        before = func.lag(told.c.step).over(order_by=told.c.id)
+        marked = select(told.c.id, told.c.step, before.label("before")).subquery()
+        begins = marked.c.step.is_not(None) & marked.c.before.is_distinct_from(marked.c.step)
+        return select(marked.c.id).where(begins)
 
     def _changed(self, job_id: str, states: list[str], **values: Any) -> bool:
         """Whether the job was in one of the states and has the values now."""
@@ -131,7 +141,9 @@ class JobRepository(OwnedRepository[Job]):
 
 
 def _thinned(ids: Sequence[int], most: int) -> Sequence[int]:
-    """At most so many of them, with the first and the last."""
+    """At most so many of them, with the first and the last; of one alone, the last."""
     if len(ids) <= most:
         return ids
+    if most == 1:
+        return ids[-1:]
     return [ids[place * (len(ids) - 1) // (most - 1)] for place in range(most)]

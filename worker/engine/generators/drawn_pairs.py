@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FEWEST = 5_000  # records; fewer show by chance more than they know
 MOST_DRAWN = 60_000  # records in a round,
-MOST_ASKED = 60_000_000  # and as many times codes: two minutes on one core, whatever the vocabulary
+MOST_ASKED = 60_000_000  # and as many times codes: a wide vocabulary draws fewer, slower records
 CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 FARTHEST = 4.0  # that a link is moved in one round, log-odds
