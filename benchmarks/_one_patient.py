@@ -16,8 +16,8 @@ ID = re.compile(r"\b(ds|mdl|job|up|key)_[0-9a-f]{32}\b")
 DATA_NAME = re.compile(r"<div><dt>Data&#39;s name</dt>.*?</div>\s*")
 # about the machine, the moment, or this very request
 MOMENTARY = {"created_at", "started_at", "finished_at", "updated_at", "seconds", "workers", "attempts", "request_id"}
-# Routes that list what the asking itself makes more of.
-GROWING = {"/jobs", "/cohorts", "/models/{model_id}/exposure", "/healthz", "/readyz", "/metrics"}
+# Routes that tell what the asking itself makes more of: jobs that wait to be cancelled, or were done before they were.
+GROWING = {"/jobs", "/cohorts", "/budgets", "/models/{model_id}/exposure", "/healthz", "/readyz", "/metrics"}
 COHORTS, RECORDS = 4, 200
 Question = dict[str, Any]
 Answers = dict[str, str]  # by what was asked
