@@ -12,8 +12,9 @@ import numpy as np
 from ehr_d3pm import ApiError, Client
 
 ID = re.compile(r"\b(ds|mdl|job|up|key)_[0-9a-f]{32}\b")
-# A report's page names the data set as long as there is one: that it was deleted is no patient's secret.
-DATA_NAME = re.compile(r"<div><dt>Data&#39;s name</dt>.*?</div>\s*")
+# A report's page says when it was made, and names the data set as long as there is one: that it was deleted is no
+# patient's secret.
+NO_SECRET = re.compile(r"<div><dt>(Data&#39;s name|Report made|Cohort made)</dt>.*?</div>\s*")
 # about the machine, the moment, or this very request
 MOMENTARY = {"created_at", "started_at", "finished_at", "updated_at", "seconds", "workers", "attempts", "request_id"}
 # Routes that tell what the asking itself makes more of: jobs that wait to be cancelled, or were done before they were.
@@ -86,7 +87,7 @@ def flips(before: Answers, after: Answers) -> list[str]:
 def seen(http: httpx.Client, path: str) -> str:
     answer = http.get(path)
     if "json" not in answer.headers.get("content-type", ""):
-        return f"{answer.status_code} {ID.sub('ID', DATA_NAME.sub('', answer.text))}"
+        return f"{answer.status_code} {ID.sub('ID', NO_SECRET.sub('', answer.text))}"
     return f"{answer.status_code} {_plain(answer.json())}"
 
 

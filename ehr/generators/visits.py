@@ -21,7 +21,7 @@ class VisitsConfig(Config):
         256, ge=1, le=10_000, description="visits of a patient that are learned from; later ones are left out"
     )
     calibration_rounds: int = Field(
-        3, ge=0, le=100, description="in which patients are drawn after training to correct how often things happen"
+        6, ge=0, le=100, description="in which patients are drawn after training to correct how often things happen"
     )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(
