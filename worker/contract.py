@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ehr.codes.rollups import ROLLUPS
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.formats.read import AUTO, READERS
-from ehr.generators import DEFAULT_GENERATOR
+from ehr.generators import DEFAULT_GENERATOR, GENERATORS, HISTORY_GENERATORS
 from ehr.groups import DeclaredGroup
 from ehr.history_conditions import AskedHistoryCondition
 from ehr.references import Sink, Source
@@ -31,17 +31,21 @@ ROUTES: dict[str, tuple[str, str]] = {kind: (TASKS[kind], QUEUES[kind]) for kind
 # kind of job -> its steps, in order, as they appear in a job's progress (`steps_of`)
 _STEPS: dict[str, tuple[str, ...]] = {
     "ingest": ("read", "encode", "store"),
-    "train": ("load", "train", "audit", "draw", "store"),
+    "train": ("load", "train", "calibrate", "audit", "draw", "store"),
     "generate": ("load", "generate", "store"),
     "evaluate": ("load", "measure", "store"),
     "export": ("load", "write"),
 }
+_CALIBRATED = {spec.name for spec in (*GENERATORS, *HISTORY_GENERATORS) if spec.is_calibrated}
 
 
 def steps_of(kind: str, payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """The steps of a job; records that were not uploaded are fetched first."""
-    fetches = kind == "ingest" and payload.get("source") is not None
-    return ("fetch", *_STEPS[kind]) if fetches else _STEPS[kind]
+    """The steps of a job; records that were not uploaded are fetched first, and not every generator is calibrated."""
+    if kind == "ingest" and payload.get("source") is not None:
+        return ("fetch", *_STEPS[kind])
+    if kind == "train" and payload.get("generator", DEFAULT_GENERATOR) not in _CALIBRATED:
+        return tuple(step for step in _STEPS[kind] if step != "calibrate")
+    return _STEPS[kind]
 
 
 # The names of the registries: a new reader or roll-up needs no line here.

@@ -39,6 +39,16 @@ class JobProgress:
             self._started, self._first_value = time.monotonic(), value
         self._on_step(name)
 
+    @property
+    def current(self) -> str:
+        """The step that has begun last."""
+        return str(self._steps[self._current]["name"])
+
+    def end_with(self, value: float) -> None:
+        """The current step is done with less than was thought."""
+        with self._lock:
+            self._steps[self._current] |= {"value": value, "maximum": value}
+
     def advance(self, value: float, **details: Any) -> None:
         """The current step has come to `value`."""
         with self._lock:

@@ -28,6 +28,7 @@ STEPS = {
     "encode": "encoding",
     "store": "storing",
     "train": "training",
+    "calibrate": "correcting what it draws",
     "audit": "attacking the model",
     "draw": "drawing records for estimates",
     "generate": "drawing records",

@@ -195,6 +195,7 @@ D3PM = GeneratorSpec(
     description="discrete diffusion over medical codes, which meets conditions exactly",
     implementation="worker.engine.generators.d3pm:D3PMGenerator",
     settings=D3PMConfig,
+    is_calibrated=True,
     methods=("exact", "langevin"),
     presets=PRESETS,
     rule=lambda shape: settings_for(PRESETS["best"], shape),

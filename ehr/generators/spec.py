@@ -40,6 +40,7 @@ class GeneratorSpec:
     most_calls: Callable[[Mapping[str, Any]], int | None] = lambda settings: None
     # (its settings, GPUs there are) -> how many processes should share a training; None: one must do it alone
     processes: Callable[[Any, int], int] | None = None
+    is_calibrated: bool = False  # whether something is drawn after training to correct what was learned
     streams: bool = False  # whether it can learn from records that are not all in memory (ehr.streams)
     most_codes: int | None = None  # the largest vocabulary it can learn; None: any
     # (settings of a model, how conditions are met or None) -> how its records can be drawn; the first is `auto`

@@ -41,6 +41,7 @@ VISITS = GeneratorSpec(
     description="patients over time: discrete diffusion within a visit, visit after visit",
     implementation="worker.engine.generators.visits:VisitsGenerator",
     settings=VisitsConfig,
+    is_calibrated=True,
     most_calls=lambda settings: settings.get("timesteps"),
     samplings=lambda settings, method: (DEALT,),
 )

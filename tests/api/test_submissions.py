@@ -24,7 +24,14 @@ def test_train(caller: Caller) -> None:
     job = answer.json()
     assert job["kind"] == "train" and job["state"] == "queued"
     assert answer.headers["location"] == f"/jobs/{job['id']}"
-    assert [step["name"] for step in job["progress"]["steps"]] == ["load", "train", "audit", "draw", "store"]
+    assert [step["name"] for step in job["progress"]["steps"]] == [
+        "load",
+        "train",
+        "calibrate",
+        "audit",
+        "draw",
+        "store",
+    ]
     request = job["request"]
     assert request["name"] == "data"  # the dataset's
     assert request["settings"] == {"training": {"epochs": 3}}

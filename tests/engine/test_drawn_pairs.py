@@ -74,7 +74,11 @@ def test_few_records_or_no_links_leave_the_network_as_it_is() -> None:
 def test_a_training_can_be_stopped_while_pairs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "FEWEST", 1_000)
     train = records(1_200)
+    few = FewPatients.of(train, torch.device("cpu"))
     with pytest.raises(TrainingStopped):
-        pairs.calibrate_pairs(
-            untrained(train), FewPatients.of(train, torch.device("cpu")), 0, Hooks(should_stop=lambda: True)
-        )
+        pairs.calibrate_pairs(untrained(train), few, 0, Hooks(should_stop=lambda: True))
+    told: list[tuple[int, int]] = []
+    generator = untrained(train)
+    pairs.calibrate_pairs(generator, few, 0, Hooks(on_calibration=lambda drawn, of: told.append((drawn, of))))
+    in_all = generator.config.calibration_rounds * 1_200
+    assert told == sorted(told) and told[-1] == (in_all, in_all) and {of for _, of in told} == {in_all}

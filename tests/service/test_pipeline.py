@@ -27,11 +27,14 @@ def test_from_upload_to_report(shared_stand: Stand) -> None:
     trained = stand.succeed(training)
     model_id = trained["model_id"]
     assert trained["preset"] == "auto" and trained["predicted_seconds"] > 0 and trained["actual_seconds"] > 0
-    assert stand.job(training).progress["predicted_seconds"] == trained["predicted_seconds"]
+    progress = stand.job(training).progress
+    assert progress["predicted_seconds"] == trained["predicted_seconds"]
     with stand.database.read_scope() as session:
         model = ModelRepository(session).get(OWNER, model_id)
     bundle = load_bundle(stand.store, model.prefix, model.manifest_hash)
     assert bundle.vocabulary.codes[0] == "ICD9DX:000"
+    drawn = next(step for step in progress["steps"] if step["name"] == "draw")  # as many as there was time for
+    assert drawn["value"] == drawn["maximum"] == model.details["reference"]["records"] > 0
     audit = ModelAudit.of(model.details)
     assert audit is not None and audit == ModelAudit.model_validate(bundle.manifest.audit)
     assert {attack.name for attack in audit.attacks} == {"oracle", "mask_loss", "density_ratio", "reconstruction"}

@@ -155,6 +155,9 @@ class Ranks:
                     self._raise_for(rank, message)
             elif kind == "progress":
                 _report(hooks, message)
+            elif kind == "calibration":
+                if hooks.on_calibration is not None:
+                    hooks.on_calibration(message["drawn"], message["of"])
             elif kind == "checkpoint":
                 self._is_checkpoint_wanted = False
                 checkpoints.save(Checkpoint(unpack_tensors(payload), message["values"]))

@@ -53,7 +53,15 @@ def hooks_of_first(report: BinaryIO, commands: Commands, device: torch.device) -
             commands.checkpoint_wanted.clear()
             send(report, {"kind": "checkpoint", "values": checkpoint.values}, pack_tensors(checkpoint.tensors))
 
-    return Hooks(on_progress, on_checkpoint, lambda: _agreed(commands.stop.is_set(), device))
+    def on_calibration(drawn: int, of: int) -> None:
+        send(report, {"kind": "calibration", "drawn": drawn, "of": of})
+
+    return Hooks(
+        on_progress,
+        on_checkpoint,
+        lambda: _agreed(commands.stop.is_set(), device),
+        on_calibration=on_calibration,
+    )
 
 
 def _agreed(stop: bool, device: torch.device) -> bool:

@@ -193,13 +193,18 @@ def _hooks(run: JobRun, checkpoints: Checkpoints, decision: Decision) -> Hooks:
             run.progress.advance(progress.step, predicted_seconds=decision.predicted_seconds)
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 
+    def on_calibration(drawn: int, of: int) -> None:
+        if run.progress.current != "calibrate":
+            run.progress.step("calibrate", of, unit="drawn")
+        run.progress.advance(drawn)
+
     def should_stop() -> bool:
         return run.should_stop() or run.stop.turn_over.is_set()
 
     def should_settle() -> bool:
         return hurry_at is not None and time.monotonic() > hurry_at
 
-    return Hooks(on_progress, checkpoints.save, should_stop, should_settle)
+    return Hooks(on_progress, checkpoints.save, should_stop, should_settle, on_calibration)
 
 
 def _until_stopped(run: JobRun, fit: Callable[[], Fitted]) -> Fitted:
@@ -238,7 +243,9 @@ def _reference(
         run.progress.advance(done)
 
     seconds = max(settings.reference_seconds, SHARE_OF_TRAINING * training_seconds)
-    return reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
+    drawn, facts = reference_cohort(generator, dataset, payload.holdout_share, n, seconds, on_progress)
+    run.progress.end_with(0 if drawn is None else len(drawn))
+    return drawn, facts
 
 
 def _store(

@@ -28,10 +28,11 @@ CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 FARTHEST = 4.0  # that a link is moved in one round, log-odds
 SEEDS = 1 << 40  # far from those that people choose: no cohort is drawn with the numbers that links were moved by
+NO_HOOKS = Hooks()
 Floats = NDArray[np.float64]
 
 
-def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: int, hooks: Hooks | None = None) -> None:
+def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: int, hooks: Hooks = NO_HOOKS) -> None:
     """Move the links of a generator's network between codes, and the log-odds of single codes, after what it draws."""
     denoiser, rounds = generator.denoiser, generator.config.calibration_rounds
     tables, weights = denoiser.code_tables, dict(denoiser.named_parameters())
@@ -42,7 +43,7 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
     believed = few.links(torch.ones_like(few.seen)).double().cpu().numpy()
     for number in range(rounds):
         request = SampleRequest(n, seed=SEEDS + seed + number)
-        drawn = generator.sample(request, None if hooks is None else lambda done, total: hooks.go_on())
+        drawn = generator.sample(request, hooks.calibration(number * n, rounds * n))
         moved = STEP * shifts(real, few.patients, pair_counts(drawn, tables.paired), n) * believed
         _move(weights, tables, torch.from_numpy(moved))
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ehr.errors import DataError, StateError, TrainingStopped
+from ehr.errors import DataError, StateError
 from ehr.generators.d3pm import as_stored
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.histories import Histories
@@ -43,6 +43,7 @@ from worker.engine.training.histories import HistoryLearner, visits_elbo
 STATE_VERSION = 2
 PATIENTS_AT_ONCE = 256
 CALIBRATED_ON = 30_000  # drawn visits, in each round
+NO_HOOKS = Hooks()
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 
@@ -109,18 +110,15 @@ class VisitsGenerator(HistoryGenerator):
         generator.calibrate(run.train, request.seed, request.hooks)
         return generator
 
-    def calibrate(self, train: Learnable, seed: int = 0, hooks: Hooks | None = None) -> None:
+    def calibrate(self, train: Learnable, seed: int = 0, hooks: Hooks = NO_HOOKS) -> None:
         """Draw some patients and shift how often things happen to them to how often they do in training patients."""
-
-        def check(done: int, of: int) -> None:
-            if hooks is not None and hooks.should_stop is not None and hooks.should_stop():
-                raise TrainingStopped("stopped at the caller's request while the model was being calibrated")
-
         visits, most_tokens = len(train.histories.visits), len(self.sizes) - 1
         patients = min(max(round(CALIBRATED_ON * len(train) / visits), 256), max(len(train), 256))
         real = Course.of(train.histories, self.tokens, most_tokens, train.cut)
-        for number in range(self.config.calibration_rounds):
-            drawn = self.sample(HistoryRequest(patients, seed=chunk_seed(seed, number)), check)
+        rounds = self.config.calibration_rounds
+        for number in range(rounds):
+            request = HistoryRequest(patients, seed=chunk_seed(seed, number))
+            drawn = self.sample(request, hooks.calibration(number * patients, rounds * patients))
             course = Course.of(drawn, self.tokens, most_tokens, np.zeros(len(drawn), dtype=bool))
             calibrate(self.denoiser, self.tokens, course, real)
 

@@ -41,11 +41,19 @@ class Hooks:
     on_checkpoint: Callable[[Checkpoint], None] | None = None
     should_stop: Callable[[], bool] | None = None
     should_settle: Callable[[], bool] | None = None  # asked before every epoch: time is up, settle and end
+    on_calibration: Callable[[int, int], None] | None = None  # told of records or patients drawn after the last step
 
-    def go_on(self) -> None:
-        """TrainingStopped if the caller wants an end while what was learned is finished off."""
-        if self.should_stop is not None and self.should_stop():
-            raise TrainingStopped("stopped at the caller's request after the last step")
+    def calibration(self, before: int, of: int) -> Callable[[int, int], None]:
+        """What a round of drawing tells on its way: `before` were drawn in earlier rounds, and there will be `of` in
+        all. TrainingStopped if the caller wants an end."""
+
+        def on_drawn(drawn: int, _: int) -> None:
+            if self.should_stop is not None and self.should_stop():
+                raise TrainingStopped("stopped at the caller's request while the model was being calibrated")
+            if self.on_calibration is not None:
+                self.on_calibration(before + drawn, of)
+
+        return on_drawn
 
 
 @dataclass(frozen=True)
