@@ -30,7 +30,7 @@ def _lines(
         yield "Report made", _date(row.created_at)
     model = _found(ModelRepository(session), owner, report.model_id)
     if model is not None:
-        yield "Model's name", f"{model.name} ({_settings(model)})"
+        yield "Model's name", f"{model.name} ({_settings(model, with_real_records)})"
     dataset = _found(DatasetRepository(session), owner, report.dataset_id)
     if dataset is not None:
         yield "Data's name", dataset.name
@@ -55,9 +55,9 @@ def _cohort(cohort: Cohort) -> Iterator[tuple[str, str]]:
         yield "Versions", ", ".join(f"{name} {version}" for name, version in libraries.items())
 
 
-def _settings(model: Model) -> str:
+def _settings(model: Model, with_seed: bool) -> str:
     details = model.details
-    named = (("preset", details.get("preset")), ("seed", details.get("seed")))
+    named = (("preset", details.get("preset")), ("seed", details.get("seed") if with_seed else None))
     return ", ".join([model.generator, *(f"{name} {value}" for name, value in named if value is not None)])
 
 

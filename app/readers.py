@@ -21,11 +21,13 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "export": ("cohort_id", "written", "records"),
 }
 ERRORS = ("generate", "export")  # kinds whose errors come from the model, the request and places outside alone
+# The same data, settings and seed give the same model: whoever knows all patients but one could train with each guess
+# at the last one, and compare what is drawn. So the seed of a training is for those who hold the data.
+NOT_IN_REQUESTS = {"train": ("seed",)}
 SUMMARY = ("codes", "min_records", "may_be_attacked")
 DETAILS = (
     "tags",
     "notes",
-    "seed",
     "preset",
     "settings",
     "test_share",
@@ -57,7 +59,8 @@ def job_answer(identity: Identity, row: Job) -> JobAnswer:
     steps = [step.model_copy(update=_share(row.kind, step.value, step.maximum)) for step in answer.progress.steps]
     progress = answer.progress.model_copy(update={"steps": steps, "details": {}})
     result = None if answer.result is None else _only(answer.result, RESULTS[row.kind])
-    return answer.model_copy(update={"result": result, "error": error, "progress": progress})
+    request = _only(answer.request, [name for name in answer.request if name not in NOT_IN_REQUESTS.get(row.kind, ())])
+    return answer.model_copy(update={"result": result, "error": error, "progress": progress, "request": request})
 
 
 def event_data(identity: Identity, kind: str, event: JobEvent) -> dict[str, Any]:

@@ -30,6 +30,12 @@ def shown_parts(counts: dict[str, int]) -> dict[str, int] | None:
     return counts if all(shown(count) is not None for count in counts.values()) else None
 
 
+def largest_shown(values: NDArray[np.int64]) -> int:
+    """The largest number that 11 patients reach, of one number for each: how far ten of them lie beyond that changes
+    nothing. Of fewer patients the smallest."""
+    return int(np.sort(values)[-min(SMALLEST_SHOWN, len(values))])
+
+
 def large_bins(counts: NDArray[np.int64]) -> list[tuple[int, int]]:
     """(first, last) of consecutive bins, merged until none holds 1 to 10 patients; none at all if there are too few."""
     bins: list[tuple[int, int]] = []

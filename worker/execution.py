@@ -182,7 +182,8 @@ def _run_to_end(run: JobRun, task_of: Callable[[str], Task]) -> str:
 
 
 def _succeed(session: Session, run: JobRun, outcome: Outcome) -> None:
-    LeaseRepository(session).succeed(run.claim, outcome.result, outcome.keep)  # first: it fences everything below
+    # first: it fences everything below
+    LeaseRepository(session).succeed(run.claim, outcome.result, outcome.keep, run.progress.now())
     outcome.add_rows(session)
 
 

@@ -57,13 +57,20 @@ class JobProgress:
 
     def news(self) -> dict[str, Any] | None:
         """What to write into the row, or None if nothing has changed since it was asked for last."""
+        told = self.now()
         with self._lock:
-            step = self._steps[self._current]
-            news = {"step": step["name"], "steps": [dict(s) for s in self._steps], **self._details}
+            news = {name: value for name, value in told.items() if name != "remaining_seconds"}
             if news == self._last_news:
                 return None
             self._last_news = news
-            return news | {"remaining_seconds": self._remaining(step)}
+        return told
+
+    def now(self) -> dict[str, Any]:
+        """The same, whether it has changed or not."""
+        with self._lock:
+            step = self._steps[self._current]
+            steps = [dict(each) for each in self._steps]
+            return {"step": step["name"], "steps": steps, **self._details, "remaining_seconds": self._remaining(step)}
 
     def is_an_event(self, ran_seconds: float) -> bool:
         """Whether what has just been told is kept beyond the next news: a step has begun, or, by how long the job has

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 
 from app.access import Admin, Anyone, Services_
 from app.library import Cursor, Limit
+from app.readers import kinds_for
 from app.schemas.access import AuditAnswer, Budget, BudgetsAnswer, KeyAnswer
 from app.schemas.answers import PageAnswer
 from model_store.repositories import AuditRepository, KeyRepository, OwnerRepository
@@ -65,8 +66,10 @@ def _seconds(moment: datetime | None) -> float | None:
 @router.get("/budgets")
 def get_budgets(services: Services_, identity: Anyone) -> BudgetsAnswer:
     """Show how much of what is limited the owner of the key has at the moment, and may have: jobs that wait, synthetic
-    records of jobs that wait or run, and bytes that are stored (without the scope `data`: of cohorts alone)."""
+    records of jobs that wait or run, and bytes that are stored. Without the scope `data`: jobs of the kinds that
+    `GET /jobs` shows, and bytes of cohorts."""
     with services.database.read_scope() as session:
         limits, alone = services.settings.limits, not identity.is_custodian
-        found = OwnerRepository(session).budgets(identity.owner, limits, cohorts_alone=alone)
+        kinds = kinds_for(identity, None)
+        found = OwnerRepository(session).budgets(identity.owner, limits, cohorts_alone=alone, kinds=kinds)
     return BudgetsAnswer.model_validate({name: Budget(used=used, most=most) for name, (used, most) in found.items()})

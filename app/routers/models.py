@@ -61,7 +61,7 @@ async def import_model(request: Request, services: Services_, identity: Admin) -
 
 @router.get("/models/{model_id}")
 def get_model(model_id: str, services: Services_, identity: Reader) -> ModelAnswer:
-    """Describe a model: settings, seed, hashes, verdicts and, with the scope `data`, its training curve and audit."""
+    """Describe a model: settings, verdicts and, with the scope `data`, its seed, hashes, training curve and audit."""
     return model_answer(identity, services.row(ModelRepository, identity.owner, model_id))
 
 

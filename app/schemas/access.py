@@ -29,7 +29,7 @@ class Budget(Answer):
 class BudgetsAnswer(Answer):
     """What an owner has at the moment, and may have. More is there again when jobs end and things are deleted."""
 
-    queued_jobs: Budget = Field(description="jobs that wait")
+    queued_jobs: Budget = Field(description="jobs that wait; without the scope `data`, those it may see")
     queued_records: Budget = Field(description="synthetic records of jobs that wait or run")
     stored_bytes: Budget = Field(description="of all that is stored; without the scope `data`, of cohorts")
 

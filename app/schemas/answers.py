@@ -260,7 +260,7 @@ class ModelAnswer(Answer):
     n_codes: int
     manifest_hash: str | None = Field(description="sha256 of its manifest; null without the scope `data`")
     verdicts: ModelVerdicts = Field(description="what was found out about it once, whatever is asked of it later")
-    details: dict[str, Any] = Field(description="settings and seed; with the scope `data` all there is")
+    details: dict[str, Any] = Field(description="settings; with the scope `data` all there is")
     created_at: Moment
 
 

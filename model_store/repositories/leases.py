@@ -112,12 +112,20 @@ class LeaseRepository(Repository):
             values["max_attempts"] = Job.attempt + more_attempts
         self._fenced(claim, ("running", "cancelling"), values)
 
-    def succeed(self, claim: Claim, result: dict[str, Any], keep: list[str] | None = None) -> None:
+    def succeed(
+        self,
+        claim: Claim,
+        result: dict[str, Any],
+        keep: list[str] | None = None,
+        progress: dict[str, Any] | None = None,
+    ) -> None:
         """The happy end. JobCancelledError if someone asked to stop first: exactly one of the two wins.
 
-        `keep` names the folders or blobs of the result; whatever else the job's attempts wrote is discarded.
+        `keep` names the folders or blobs of the result; whatever else the job's attempts wrote is discarded. `progress`
+        is where it ended, which no heartbeat may have told.
         """
-        self._fenced(claim, ("running",), {"state": "succeeded", "result": result, "error": None} | _ENDED)
+        values = {"state": "succeeded", "result": result, "error": None} | _ENDED
+        self._fenced(claim, ("running",), values if progress is None else values | {"progress": progress})
         self._end(claim, "succeeded", keep or [])
 
     def fail(self, claim: Claim, reason: str, detail: str, retry_seconds: float = RETRY_WINDOW_SECONDS) -> None:

@@ -1,6 +1,6 @@
 """What owners may use at a time, and how much they have used."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import func, select, update
@@ -32,14 +32,17 @@ class OwnerRepository(Repository):
         Only who uploads is measured by all that is stored: how many bytes real records take, down to the last patient,
         is nothing that a request for a cohort may tell, so that one is measured by cohorts alone."""
         self.locked(owner)
-        for name, (used, most) in self.budgets(owner, general, cohorts_alone=size == 0).items():
+        for name, (used, most) in self.budgets(owner, general, cohorts_alone=size == 0, kinds=None).items():
             more = {"queued_jobs": 1, "queued_records": records, "stored_bytes": size}[name]
             if used + more > most:
                 raise QuotaError(name, most, used, more)
 
-    def budgets(self, owner: str, general: Limits, cohorts_alone: bool) -> dict[str, tuple[int, int]]:
-        """(what the owner has at the moment, the most they may have) of everything beyond which they are refused."""
-        row, used = self.session.get(Owner, owner), self.usage(owner)
+    def budgets(
+        self, owner: str, general: Limits, cohorts_alone: bool, kinds: Collection[str] | None
+    ) -> dict[str, tuple[int, int]]:
+        """(what the owner has at the moment, the most they may have) of everything beyond which they are refused.
+        `kinds`: of the jobs that whoever asks may know of; None: of all."""
+        row, used = self.session.get(Owner, owner), self.usage(owner, kinds)
         if cohorts_alone:
             used["stored_bytes"] = self._stored_bytes(owner, (Cohort,))
         own: dict[str, int | None] = {name: getattr(row, name, None) for name in REFUSED}
@@ -53,9 +56,9 @@ class OwnerRepository(Repository):
         if used + size > most:
             raise QuotaError("stored_bytes", most, used, size)
 
-    def usage(self, owner: str) -> dict[str, int]:
-        """What the owner has at the moment, of everything that is limited."""
-        unfinished = self._unfinished(owner)
+    def usage(self, owner: str, kinds: Collection[str] | None = None) -> dict[str, int]:
+        """What the owner has at the moment, of everything that is limited; of jobs, those of these kinds."""
+        unfinished = [job for job in self._unfinished(owner) if kinds is None or job[1] in kinds]
         return {
             "queued_jobs": sum(state == "queued" for state, _, _ in unfinished),
             "running_jobs": sum(state != "queued" for state, _, _ in unfinished),

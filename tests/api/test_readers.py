@@ -48,11 +48,12 @@ def secrets_of(caller: Caller) -> dict[str, str]:
     curve = [{"train": 717104.5, "held_out": 717105.5}]
     said = ModelReport(report_id="job_" + "0" * 32, records=10, families={"fidelity": GOOD})
     known = {"curve": curve, "data_hash": DATA_HASH, "audit": AUDIT, "report": said.model_dump(mode="json")}
+    known["seed"] = 717113
     model = caller.model(dataset_id=dataset, more=known)
     cohort = caller.cohort([[[0, 2], [1]]], model_id=model)
     body = json.loads(json.dumps(small_report().model_dump(mode="json")).replace('"value": 0.', '"value": 717106.'))
     caller.report(body, cohort)
-    ingest, train = caller.job("ingest", dataset_id=dataset, files=[]), caller.job("train", model_id=model)
+    ingest, train = caller.job("ingest", dataset_id=dataset, files=[]), caller.job("train", model_id=model, seed=717113)
     evaluate = caller.job("evaluate", cohort_job_id=cohort)
     steps = [{"name": "train", "value": 717107, "maximum": 717108, "unit": "batches"}]
     progress = {"step": "train", "steps": steps, "loss": 717109.5, "remaining_seconds": 1.0}
@@ -132,6 +133,19 @@ def test_jobs_that_measure_real_records_are_custodians_alone(caller: Caller, ana
     progress = analyst.http.get(f"/jobs/{ids['train']}").json()["progress"]
     assert [(step["value"], step["maximum"]) for step in progress["steps"]] == [(1.0, 1)] and progress["details"] == {}
     assert_problem(analyst.http.post("/reports", json={"cohort_id": ids["cohort"]}), 403, "forbidden")
+
+
+def test_budgets_tell_of_no_job_that_measures_real_records(caller: Caller, analyst: Caller) -> None:
+    """When one that waits begins, the one before it has ended."""
+
+    def waiting(whose: Caller) -> int:
+        return int(whose.http.get("/budgets").json()["queued_jobs"]["used"])
+
+    before = [waiting(whose) for whose in (caller, analyst)]
+    for kind in ("ingest", "evaluate", "train", "generate"):
+        payload = {"files": []} if kind == "ingest" else {"n": 1} if kind == "generate" else {}
+        caller.job(kind, **payload)
+    assert [waiting(caller) - before[0], waiting(analyst) - before[1]] == [4, 2]
 
 
 def test_codes_are_known_to_everyone_and_their_counts_to_custodians(caller: Caller, analyst: Caller) -> None:

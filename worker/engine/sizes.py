@@ -6,16 +6,26 @@ Once the size is drawn it is certain, and the log-odds of the codes to come are 
 (docs/decisions/0086).
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ehr.disclosure import largest_shown
 from worker.engine.groups import CERTAIN, GroupTable
 from worker.engine.noise import ABSENT, PRESENT
 
 WIDTH = 128
 # A record whose hidden codes are farther from its size than this (log-odds) is one that networks do not understand.
 MOST_SHIFT = 1.5
+
+
+def size_counts(sizes: NDArray[np.int64], largest: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many records (R,) have 0, 1, 2, ... codes. The last entry stands for whatever is larger than 11 patients have
+    it, by the `largest` record of each: no patient's own size is where all drawn records end."""
+    most = largest_shown(largest)
+    return np.bincount(sizes.clip(max=most + 1), minlength=most + 2)
 
 
 class SizeNetwork(nn.Module):

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import SMALLEST_SHOWN
 from ehr.errors import DataError, TooLargeError
 from worker.ingestion.encoded import Choices
 from worker.ingestion.numbering import Ints
@@ -10,9 +11,10 @@ from worker.ingestion.numbering import Ints
 Mask = NDArray[np.bool_]
 
 
-def common_codes(counts: Ints, names: list[str], choices: Choices, of: str) -> tuple[Mask, list[str]]:
-    """Which codes enough records, or patients, have, and their names."""
-    stays: Mask = counts >= max(choices.min_records, 1)
+def common_codes(counts: Ints, patients: Ints, names: list[str], choices: Choices, of: str) -> tuple[Mask, list[str]]:
+    """Which codes enough records, or patients, have, and their names. However many records of it there are, a code that
+    fewer than 11 `patients` have is about those, unless a custodian asks for rarer ones."""
+    stays: Mask = (counts >= max(choices.min_records, 1)) & (patients >= min(choices.min_records, SMALLEST_SHOWN))
     kept = [names[i] for i in np.flatnonzero(stays)]
     if not kept:
         raise DataError(f"no code is in at least {choices.min_records} {of}")

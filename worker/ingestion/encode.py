@@ -180,7 +180,7 @@ class Encoder:
         called = (self._called if self._has_patients else self._called_in_records).names(list(self.codes.number_of))
         rank, names = self._ranked()
         row, code = distinct(row, rank[code], len(names))
-        csr, kept, counted = self._assembled(row, code, names, rank[about_code], choices)
+        csr, kept, counted = self._assembled(row, code, names, rank[about_code], patients, choices)
         summary = {"rollup": rollup, "labs": self._labs.summary()}
         vocabulary, curves = Vocabulary(tuple(kept)), self._labs.curves
         return Encoded(csr, vocabulary, patients[present], n_patients, position, counted, curves, summary, called)
@@ -260,12 +260,15 @@ class Encoder:
         return rank, [names[i] for i in order]
 
     def _assembled(
-        self, row: Ints, code: Ints, names: list[str], about: Ints, choices: Choices
+        self, row: Ints, code: Ints, names: list[str], about: Ints, patients: Ints, choices: Choices
     ) -> tuple[Records, list[str], Counted]:
         """Sorted rows and codes to CSR, without rare codes; records are numbered anew. A record whose codes are all
         rare is there, without codes: leaving it out would make every other code look more common."""
         counts = np.bincount(code, minlength=len(names))
-        stays, kept = common_codes(counts, names, choices, "records")
+        having = counts
+        if self._has_patients:
+            having = np.bincount(distinct(patients[row], code, len(names))[1], minlength=len(names))
+        stays, kept = common_codes(counts, having, names, choices, "records")
         dropped = int(((counts > 0) & ~stays).sum())
         rare = int(counts[~stays].sum()) - int((~stays[about]).sum())
         repeated = self._count - (len(code) - len(about))

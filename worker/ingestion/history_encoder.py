@@ -131,7 +131,7 @@ class HistoryEncoder(Encoder):
         of_visit = np.repeat(np.arange(len(line.owners)), np.diff(line.offsets))
         _, having = distinct(np.concatenate([of_visit[row], owner]), np.concatenate([code, about]), len(names))
         counts = np.bincount(having, minlength=len(names))
-        stays, kept = common_codes(counts, names, choices, "patients")
+        stays, kept = common_codes(counts, counts, names, choices, "patients")
         rows_kept = len(row) - len(visits[-1][0])
         rare = int((~stays[code]).sum())
         place = np.cumsum(stays) - 1

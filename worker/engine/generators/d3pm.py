@@ -42,6 +42,7 @@ from worker.engine.reveal import deal_offsets, reveal_sample
 from worker.engine.rules import RuleTable
 from worker.engine.sampling import Denoise, ancestral_sample
 from worker.engine.schedules import strided_times
+from worker.engine.sizes import size_counts
 from worker.engine.smc import twisted_sample
 from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
 from worker.engine.training.d3pm import D3PMLearner
@@ -91,8 +92,8 @@ class D3PMGenerator(Generator):
         if request.groups is not None:
             train = keeping(train, request.groups)
             holdout = None if holdout is None else request.groups.keeping(holdout)
-        sizes = np.bincount(train.sizes())
-        sizes = np.append(sizes, 0) / sizes.sum()  # the last entry stands for anything larger
+        codes = train.sizes()
+        sizes = size_counts(codes, codes) / len(codes)
         prevalence = torch.from_numpy(train.prevalence())
         generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
         generator.to(resolve_device(request.device))

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ehr.errors import ConfigError, DataError, StateError
+from ehr.errors import ConfigError, StateError
 from ehr.generators.halo import HALO, HaloConfig
 from ehr.histories import Histories
 from worker.engine.checkpoints import Checkpoint, flat, load_optimiser, optimiser_tensors, require_same_network
 from worker.engine.generators.baselines.networks import gradient_step
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
-from worker.engine.histories.batch import Learnable, keeping
+from worker.engine.histories.batch import Learnable, learnable
 from worker.engine.histories.chain import Chain
 from worker.engine.histories.protocol import HistoryFit, HistoryGenerator, HistoryRequest, histories_in_chunks
 from worker.engine.histories.tokens import VisitTokens
@@ -127,14 +127,8 @@ class HaloGenerator(HistoryGenerator):
     @classmethod
     def fit(cls, request: HistoryFit) -> Self:
         config = HaloConfig.of(request.settings)
-        groups = request.visit_groups, request.static_groups
-        train, holdout = (
-            None if each is None else Learnable.of(keeping(each, *groups), config.most_visits)
-            for each in (request.train, request.holdout)
-        )
-        if train is None or len(train) == 0:
-            raise DataError("there is nothing to learn from: every patient breaks a group")
-        tokens = VisitTokens.of(train.histories, *groups, request.rules)
+        train, holdout = learnable(request, config.most_visits)
+        tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups, request.rules)
         generator = cls(config, tokens, int(train.histories.visit_counts().max()), request.seed)
         generator.to(resolve_device(request.device))
         plan = Plan(config.epochs, min(config.batch_size, len(train)), config.ema_decay, config.checkpoint_every)

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ehr.conditions import Condition
+from ehr.disclosure import largest_shown
 from ehr.errors import ConfigError
 from ehr.generators.markov import MARKOV
 from ehr.groups import Groups
@@ -26,7 +27,7 @@ from worker.engine.histories.tokens import in_order
 from worker.engine.rules import RuleTable
 
 STATE_VERSION = 2
-FEWEST_PATIENTS = 11  # that a set of static codes, or a number of visits, must have to be drawn
+FEWEST_PATIENTS = 11  # that a set of static codes must have to be drawn
 Floats = NDArray[np.float64]
 
 
@@ -62,9 +63,10 @@ class MarkovGenerator(HistoryGenerator):
         # a code that was hardly ever tried is as common as it is anywhere
         prior = visits.prevalence()
         stays, comes = (both + prior) / (had + 1), (has - both + prior) / (len(rows) - had + 1)
-        counts = np.bincount(histories.visit_counts())[1:]
+        visits_of_each = histories.visit_counts()
+        counts = np.bincount(visits_of_each.clip(max=largest_shown(visits_of_each)))[1:]
         reached = counts[::-1].cumsum()[::-1]
-        gaps = GapBuckets.of(histories.gaps[rows + 1])
+        gaps = GapBuckets.of(histories)
         shares = np.bincount(gaps.bucket(histories.gaps[rows + 1]), minlength=len(gaps)).astype(np.float64)
         sets, common = np.unique(histories.static.to_dense(np.uint8), axis=0, return_counts=True)
         kept = common >= min(FEWEST_PATIENTS, common.max())

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ehr.errors import DataError, StateError
+from ehr.errors import StateError
 from ehr.generators.d3pm import as_stored
 from ehr.generators.visits import VISITS, VisitsConfig
 from ehr.histories import Histories
@@ -17,7 +17,7 @@ from ehr.history_conditions import HistoryCondition
 from worker.engine.blocks import Ties
 from worker.engine.denoisers.base import prior_logits
 from worker.engine.generators.protocol import SampleProgress, State, chunk_seed
-from worker.engine.histories.batch import Batch, Learnable, keeping
+from worker.engine.histories.batch import Batch, Learnable, learnable
 from worker.engine.histories.calibration import Course, calibrate, recurrences
 from worker.engine.histories.likelihood import history_losses, last_visits
 from worker.engine.histories.network import VisitDenoiser
@@ -37,6 +37,7 @@ from worker.engine.histories.tokens import VisitTokens
 from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
 from worker.engine.noise import HIDDEN, AbsorbingNoise
+from worker.engine.sizes import size_counts
 from worker.engine.training import Hooks, TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
@@ -77,17 +78,11 @@ class VisitsGenerator(HistoryGenerator):
     def prepare(cls, request: HistoryFit) -> tuple[Self, TrainingRun]:
         """The untrained generator and the run that would train it."""
         config = VisitsConfig.of(request.settings)
-        train, holdout = (
-            None
-            if histories is None
-            else Learnable.of(keeping(histories, request.visit_groups, request.static_groups), config.most_visits)
-            for histories in (request.train, request.holdout)
-        )
-        if train is None or len(train) == 0:
-            raise DataError("there is nothing to learn from: every patient breaks a group")
+        train, holdout = learnable(request, config.most_visits)
         tokens = VisitTokens.of(train.histories, request.visit_groups, request.static_groups, request.rules)
         records = tokens.records(train.histories, train.cut)
-        sizes = np.append(np.bincount(records.sizes()), 0)  # the last entry stands for anything larger
+        codes = records.sizes()
+        sizes = size_counts(codes, np.maximum.reduceat(codes, train.histories.offsets[:-1]))
         prevalence = torch.from_numpy(records.prevalence())
         most = int(train.histories.visit_counts().max())
         generator = cls(config, tokens, prevalence, torch.from_numpy(sizes / sizes.sum()), most, request.seed)

@@ -8,11 +8,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ehr.disclosure import largest_shown
+from ehr.errors import DataError
 from ehr.groups import Groups
 from ehr.histories import Histories
 from worker.engine.denoisers.beside import Beside
 from worker.engine.histories.earlier import Earlier, numbers_after
 from worker.engine.histories.network import VisitDenoiser
+from worker.engine.histories.protocol import HistoryFit
 from worker.engine.histories.tokens import VisitTokens
 
 
@@ -50,6 +53,18 @@ def keeping(histories: Histories, visit_groups: Groups | None, static_groups: Gr
     if static_groups is not None:
         broken |= static_groups.broken_by(histories.static).any(axis=1)
     return histories.take(np.flatnonzero(~broken)) if broken.any() else histories
+
+
+def learnable(request: HistoryFit, most_visits: int) -> tuple[Learnable, Learnable | None]:
+    """Training and held-out patients with up to so many visits, or as many as 11 training patients have: nobody's
+    number of visits is where all drawn patients end."""
+    groups = request.visit_groups, request.static_groups
+    train = keeping(request.train, *groups)
+    if len(train) == 0:
+        raise DataError("there is nothing to learn from: every patient breaks a group")
+    most = min(most_visits, largest_shown(train.visit_counts()))
+    holdout = None if request.holdout is None else Learnable.of(keeping(request.holdout, *groups), most)
+    return Learnable.of(train, most), holdout
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.disclosure import SMALLEST_SHOWN, large_bins, largest_shown
+from ehr.histories import Histories
+
 FIRST = 0  # the bucket of a patient's first visit, which no visit is before
 MOST_BUCKETS = 48
-FEWEST_GAPS = 11  # that a bucket is made of
+UNSEEN = 366  # fewer days than this, if too few patients come again to look at
 LEAST = 1e-9  # stands for a share of nothing
 
 
@@ -20,17 +23,27 @@ class GapBuckets:
     shares: NDArray[np.float64]  # of each day from the first edge to the last: how common it is
 
     @classmethod
-    def of(cls, gaps: NDArray[np.int32]) -> Self:
-        """Equally common buckets; a number of days that is common by itself has its own. The few longest gaps are
-        cut, so that no patient's gap can be read off the last edge."""
-        ordered = np.sort(gaps.astype(np.int64))
-        if len(ordered) < FEWEST_GAPS:
-            return cls.evenly(np.array([0, ordered[-1] + 1]) if len(ordered) else np.array([0]))
-        buckets = min(MOST_BUCKETS, len(ordered) // FEWEST_GAPS)
-        places = (np.arange(buckets) * len(ordered)) // buckets
-        edges = np.unique(np.append(ordered[places], ordered[-FEWEST_GAPS] + 1))
-        days = np.bincount(ordered[ordered < edges[-1]] - edges[0], minlength=edges[-1] - edges[0])
-        return cls(edges, _without_few(days, edges))
+    def of(cls, histories: Histories) -> Self:
+        """Equally common buckets of 11 patients or more; a number of days that is common by itself has its own. Where
+        the ten patients with the shortest and with the longest gaps lie beyond the others is not looked at: no
+        patient's gap can be read off the first edge or the last, however often the patient comes."""
+        returns = np.delete(np.arange(len(histories.gaps)), histories.offsets[:-1])
+        gaps, whose = histories.gaps[returns].astype(np.int64), histories.patients()[returns]
+        starts = np.flatnonzero(np.diff(whose, prepend=-1))
+        if len(starts) < SMALLEST_SHOWN:
+            return cls.evenly(np.array([1, UNSEEN]) if len(starts) else np.array([0]))
+        first = -largest_shown(-np.minimum.reduceat(gaps, starts))
+        after = max(largest_shown(np.maximum.reduceat(gaps, starts)), first) + 1
+        inside = (gaps >= first) & (gaps < after)
+        gaps, whose = gaps[inside], whose[inside]
+        buckets = min(MOST_BUCKETS, max(len(gaps) // SMALLEST_SHOWN, 1))
+        places = (np.arange(buckets) * len(gaps)) // buckets
+        edges = np.unique(np.concatenate([[first, after], np.sort(gaps)[places]]))
+        held = large_bins(_patients(np.searchsorted(edges, gaps, side="right") - 1, whose, len(edges) - 1))
+        if not held:
+            return cls.evenly(np.array([1, UNSEEN]))
+        edges = np.array([*(edges[begin] for begin, _ in held), after])
+        return cls(edges, _without_few(gaps - first, whose, edges))
 
     @classmethod
     def evenly(cls, edges: NDArray[np.int64]) -> Self:
@@ -69,9 +82,16 @@ class GapBuckets:
         return drawn
 
 
-def _without_few(days: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How common each day is, where days that few gaps have share evenly in what they have together in their bucket."""
-    few = days < FEWEST_GAPS
+def _patients(what: NDArray[np.int64], whose: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """How many patients have each of n things."""
+    return np.bincount(np.unique(whose * n + what) % n, minlength=n)
+
+
+def _without_few(day: NDArray[np.int64], whose: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How common each day is, where days that few patients have share evenly in what they have together in their
+    bucket. `day`: of each gap, from the first edge on."""
+    n = int(edges[-1] - edges[0])
+    days, few = np.bincount(day, minlength=n), _patients(day, whose, n) < SMALLEST_SHOWN
     starts = edges[:-1] - edges[0]
     together = np.add.reduceat(np.where(few, days, 0), starts) / np.maximum(np.add.reduceat(few, starts, dtype=int), 1)
     shares: NDArray[np.float64] = np.where(few, np.repeat(together, np.diff(edges)), days)

@@ -39,7 +39,7 @@ class VisitTokens:
     ) -> Self:
         """The tokens of these patients; the groups are of codes, within visits and within static codes, the rules of
         visits with what is true of their patient (`Histories.visits_with_static`)."""
-        gaps = GapBuckets.of(np.delete(histories.gaps, histories.offsets[:-1]))
+        gaps = GapBuckets.of(histories)
         static = np.unique(histories.static.indices).astype(np.int64)
         groups = _groups_of(histories.n_codes, static, gaps, visit_groups, static_groups)
         return cls(histories.n_codes, static, gaps, _rules_of(rules, histories.n_codes, static, groups))
