@@ -132,7 +132,8 @@ class TrainPayload(Payload):
 
 def method_fits(asked: Any) -> Any:
     """ValueError if the method of a request or a payload for a cohort cannot be what was meant."""
-    if asked.method != "auto" and asked.conditions.is_empty and not asked.targets:
+    over_time = asked.history not in (None, AskedHistoryCondition())
+    if asked.method != "auto" and asked.conditions.is_empty and not asked.targets and not over_time:
         raise ValueError(f"method '{asked.method}' says how to meet conditions, but there are none")
     if asked.method == "langevin" and asked.targets:
         raise ValueError("targets are met by 'exact' or 'rejection'; 'langevin' only makes codes more common")

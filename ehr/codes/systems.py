@@ -54,6 +54,11 @@ def split_code(code: str) -> tuple[str, str]:
     return (system, rest) if colon else ("", code)
 
 
+def is_about_patient(code: str) -> bool:
+    """Whether a code says who a patient is, at every visit, and not what a visit found."""
+    return split_code(code)[0] in (SEX, AGE)
+
+
 def domain_of(system: str) -> Domain:
     """The kind of fact a code states; a system nobody has listed states observations."""
     return BY_NAME[system].domain if system in BY_NAME else "observation"
