@@ -120,10 +120,21 @@ class AskedHistoryCondition(BaseModel):
             ),
             visits=(self.fewest_visits, self.most_visits),
             days=(self.shortest_days, self.longest_days),
-            start=vocabulary.resolve(self.start),
+            start=self._resolved_start(vocabulary),
             prompt=prompt_of(visits, [visit.gap_days for visit in self.prompt], len(vocabulary)) if visits else None,
             names=vocabulary.codes,
         )
+
+    def _resolved_start(self, vocabulary: Vocabulary) -> Condition:
+        """ConditionError for a code of visits, where there are others that say who a patient is."""
+        static = {number for number, code in enumerate(vocabulary.codes) if is_about_patient(code)}
+        for pattern in self.start.patterns if static else ():
+            if not static & set(vocabulary.matching(pattern)):
+                raise ConditionError(
+                    f"start: '{pattern}' is a code of visits and does not say who a patient is: ask for it in `ever`,"
+                    " or in `at_visit` at visit 1"
+                )
+        return vocabulary.resolve(self.start)
 
 
 def codes_of_visits(vocabulary: Vocabulary, named: str, patterns: Iterable[str]) -> frozenset[int]:
@@ -207,6 +218,10 @@ class HistoryCondition:
         if most is not None and len(prompt.visits) >= most:
             raise ConditionError(
                 f"{len(prompt.visits)} visits are given and one more follows, but at most {most} may be"
+            )
+        if np.any(prompt.gaps[1:] < 1):
+            raise ConditionError(
+                "a visit that is given comes at least 1 day after the one before: visits of one day are one"
             )
         if self.never & set(prompt.visits.indices.tolist()):
             raise ConditionError("a visit that is given has a code that the patient must never have")

@@ -77,7 +77,12 @@ def parts_of(asked: AskedHistoryCondition) -> Iterator[Part]:
     }.items():
         values = asked.model_dump(include={least, most})
         if values != AskedHistoryCondition().model_dump(include={least, most}):
-            yield Part(name, [f"the number of {name}"], AskedHistoryCondition(**values))
+            said = (
+                f"{values[least]} or more {name}"
+                if values[most] is None
+                else f"{values[least]} to {values[most]} {name}"
+            )
+            yield Part(name, [said], AskedHistoryCondition(**values))
     if asked.start != AskedCondition():
         yield Part("start", list(asked.start.patterns), AskedHistoryCondition(start=asked.start))
     if asked.prompt:

@@ -90,6 +90,16 @@ def band_start(code: str) -> int:
     return int(split_code(code)[1].rstrip("+").split("-")[0])
 
 
+def band_middle(code: str) -> float | None:
+    """The age in the middle of a band such as `AGE:18-34`; of `AGE:80+` five years after it begins. None for other
+    codes."""
+    system, band = split_code(code)
+    first, _, last = band.removesuffix("+").partition("-")
+    if system != AGE or not first.isdecimal() or (last and not last.isdecimal()):
+        return None
+    return (int(first) + int(last) + 1) / 2 if last else int(first) + 5.0
+
+
 def visit_concept(code: str) -> int | None:
     """9201 of `VISIT:9201`; None for other codes, and for what is no id of a CDM."""
     system, number = split_code(code)
