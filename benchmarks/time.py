@@ -97,7 +97,8 @@ def _drawn(model: VisitsGenerator, n: int, figures: Figures) -> Histories:
 def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: Figures) -> None:
     """Every metric of time, beside real patients, the last visit only, visits shuffled, and HALO."""
     markov, others = markov_cohort(data, len(synth)), {} if halo is None else {"halo": halo}
-    plan = plan_time(synth, data.test, data.train, markov, np.random.default_rng(0), others=others)
+    rng, codes = np.random.default_rng(0), data.vocabulary.codes
+    plan = plan_time(synth, data.test, data.train, markov, rng, others=others, codes=codes)
     results: dict[str, Result] = {}
     with progress_bar("metrics of time") as advance:
         for name, measure in plan:

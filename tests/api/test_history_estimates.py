@@ -209,7 +209,7 @@ def test_parts_of_a_request_are_the_whole() -> None:
 def test_pages_of_the_builder_take_conditions_over_time(caller: Caller) -> None:
     model_id = model(caller)
     page = caller.http.get(f"/app/cohorts/new?model={model_id}").text
-    for name in ("ever", "never", "first", "then"):
+    for name in ("start", "ever", "never", "first", "then", "targets"):
         assert f'data-picker="{name}"' in page and f'aria-labelledby="{name}-title"' in page
     assert "data-over-time" in page and 'name="fewest_visits"' in page and 'data-picker="all_of"' not in page
     body = {"model_id": model_id, "n": 10, "history": order(E11, E84)}

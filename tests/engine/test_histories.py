@@ -381,6 +381,10 @@ def test_conditions_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(ConditionError, match="ask for it in `start`"):
             AskedHistoryCondition.model_validate(asked).resolve(Vocabulary(CODES))
+    with pytest.raises(ConditionError, match="'DX:A' is a code of visits"):
+        AskedHistoryCondition.model_validate({"start": {"all_of": ["DX:A"]}}).resolve(Vocabulary(CODES))
+    with pytest.raises(ConditionError, match="at least 1 day after"):
+        HistoryCondition(7, prompt=prompt_of([[A], [B]], [0, 0], 7))
     with pytest.raises(ConditionError, match="at least 5 and at most 3"):
         HistoryCondition(7, visits=(5, 3))
     with pytest.raises(ConditionError, match="6 at most"):

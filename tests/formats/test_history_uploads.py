@@ -191,8 +191,18 @@ def test_visits_without_a_date_are_left_out(tmp_path: Path) -> None:
     assert result.rejected["empty-visit-id-or-date"]["first_lines"] == [3]
     with pytest.raises(DataError, match="none has a patient and a date"):
         read_upload(dated("p,v,yesterday,A", header=header), tmp_path, unit="history")
-    with pytest.raises(DataError, match="no column date"):
+    with pytest.raises(DataError, match="no column date; its first line must name the columns patient_id, date, code"):
         read_upload({"x.csv": b"patient_id,record_id,code\np,1,A\n"}, tmp_path, unit="history")
+    with pytest.raises(DataError, match=r"empty-visit-id-or-date .2 rows"):
+        read_upload(dated("p,32/13/2020,A", "p,,A"), tmp_path, unit="history")
+
+
+def test_dates_that_stand_for_none_are_none(tmp_path: Path) -> None:
+    days = ("1900-01-01", "2299-12-31", "1899-12-31", "2300-01-01", "9999-12-31")
+    rows = [f"p{i},p{i}{day},{day},A" for i in range(12) for day in days]
+    result = read_upload(dated(*rows, header="patient_id,record_id,date,code"), tmp_path, unit="history")
+    assert shown_histories(result) == [[(0, {"A"}), (146_096, {"A"})]] * 12
+    assert rules(result) == {"visits_without_date": 36}
 
 
 def test_a_matrix_has_no_histories(tmp_path: Path) -> None:

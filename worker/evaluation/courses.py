@@ -36,6 +36,8 @@ Ints = NDArray[np.int64]
 GAPS = (1, 8, 31, 91, 181, 366, 731, 1826)  # where bins of days begin
 VISITS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 31, 41, 61, 101)  # and bins of numbers of visits
 SINCE = (7, 14, 30, 60, 90, 120, 180, 270, 365, 545, 730, 1095, 1460, 1825, 2555, 3650)  # days of points of curves
+ICD10_OTHERS = ("R", "V", "W", "X", "Y", "Z")
+NO_DISEASES = {"ICD10CM": ICD10_OTHERS, "ICD10": ICD10_OTHERS, "ICD9DX": ("V", "E", "78", "79")}
 AGES = (*range(5, 100, 5), 125)  # years at which curves have points
 TIMELINES, MOST_VISITS, MOST_CODES = 6, 40, 6  # patients that are drawn; visits and codes of each
 KINDS = "VISIT:"  # that a visit is of a kind is no event
@@ -218,8 +220,13 @@ def _ages_of(histories: Histories, vocabulary: Vocabulary) -> dict[int, Ints]:
     code, age, _ = first_ages(histories, vocabulary.codes)
     counts = np.bincount(code, minlength=len(vocabulary))
     common = [place for place in np.argsort(-counts, kind="stable").tolist() if counts[place] >= FEWEST]
-    diseases = [place for place in common if domain_of(split_code(vocabulary.codes[place])[0]) == "condition"]
-    return {place: age[code == place] for place in diseases}
+    return {place: age[code == place] for place in common if _is_disease(vocabulary.codes[place])}
+
+
+def _is_disease(name: str) -> bool:
+    """A condition that is no examination, vaccination, symptom or cause of an accident."""
+    system, code = split_code(name)
+    return domain_of(system) == "condition" and not code.startswith(NO_DISEASES.get(system, ()))
 
 
 def _ages(histories: Histories, vocabulary: Vocabulary) -> list[AgeOnset]:

@@ -10,7 +10,9 @@ if (builder) {
   const bounds = () => Object.fromEntries(
     [...builder.querySelectorAll("[data-bound]")].filter((each) => each.value !== "").map((each) => [each.name, Number(each.value)]));
   const shares = () => asked.targets.map((each) => ({ codes: [each.code], share: each.share }));
-  const bySystem = (kind) => Object.values(Object.groupBy(codes(kind), (code) => code.split(":")[0])); // one sex, one age band
+  const system = (code) => code.split(":")[0];
+  const bySystem = (kind) => // of several age bands one, and of several sexes
+    [...new Set(codes(kind).map(system))].map((name) => codes(kind).filter((code) => system(code) === name));
   const ofHistories = () => ({
     model_id: builder.elements.model_id.value,
     targets: shares(),
