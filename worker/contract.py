@@ -95,6 +95,7 @@ class IngestPayload(Payload):
     )
     codes_from: Literal["source", "concept"] = Field("source", description="which codes of OMOP tables count")
     demographics: bool = Field(True, description="make codes of sex and age band where they are known")
+    birth_years: bool = Field(False, description="of histories: make codes of the ten years of a birth")
     rollup: RollupName = "none"
     default_vocabulary: str | None = Field(
         None, min_length=1, max_length=40, description="put before codes when the upload names no system"

@@ -6,6 +6,8 @@ from typing import Literal
 Domain = Literal["condition", "procedure", "drug", "measurement", "observation"]
 
 SEX, AGE = "SEX", "AGE"
+BIRTH = "BIRTH"  # ten years in which a patient was born; of histories, and only if that was asked for
+ABOUT_PATIENTS = (SEX, AGE, BIRTH)
 VISIT = "VISIT"  # what kind of visit a record is, by the id of its concept in OMOP
 OTHER_VISIT = f"{VISIT}:0"  # a kind that few have, or that is not known
 LOCAL_URL = "urn:ehr-d3pm:code-system:"
@@ -56,7 +58,7 @@ def split_code(code: str) -> tuple[str, str]:
 
 def is_about_patient(code: str) -> bool:
     """Whether a code says who a patient is, at every visit, and not what a visit found."""
-    return split_code(code)[0] in (SEX, AGE)
+    return split_code(code)[0] in ABOUT_PATIENTS
 
 
 def domain_of(system: str) -> Domain:
@@ -83,6 +85,10 @@ def without_decile(code: str) -> str:
 
 def age_band(age: int) -> str:
     return f"{AGE}:90+" if age >= 90 else f"{AGE}:{age // 10 * 10}-{age // 10 * 10 + 9}"
+
+
+def birth_band(year: int) -> str:
+    return f"{BIRTH}:{year // 10 * 10}-{year // 10 * 10 + 9}"
 
 
 def band_start(code: str) -> int:

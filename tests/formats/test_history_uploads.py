@@ -151,6 +151,21 @@ def test_sex_and_age_at_the_first_visit_belong_to_the_patient(tmp_path: Path) ->
     assert [result.encoded.vocabulary.codes[i] for i in histories.static.indices] == ["AGE:50-59", "SEX:F"]
 
 
+def test_years_of_birth_are_codes_of_patients_if_asked_for(tmp_path: Path) -> None:
+    rows = "p,2009-03-01,A,1950", "p,2021-06-01,A,1950", "q,2009-03-01,A,1961", "r,2009-03-01,A,", "s,2009-03-01,A,1700"
+    upload = dated(*rows, header="patient_id,date,code,birth_year")
+    for asked, wanted in ((False, []), (True, ["BIRTH:1950-1959", "BIRTH:1960-1969"])):
+        encoded = read_upload(upload, tmp_path, unit="history", birth_years=asked).encoded
+        assert encoded.histories is not None
+        found = [encoded.vocabulary.codes[i] for i in encoded.histories.static.indices]
+        assert [code for code in found if code.startswith("BIRTH:")] == wanted
+    assert encoded.vocabulary.name_of("BIRTH:1950-1959") == "Born 1950 to 1959"
+    # as codes of rows they are the patient's too, whatever is asked for
+    encoded = read_upload(dated("p,2020-01-01,BIRTH:1950-1959", "p,2020-01-02,A"), tmp_path, unit="history").encoded
+    assert encoded.histories is not None and len(encoded.histories.static.indices) == 1
+    assert len(encoded.histories.visits.indices) == 1
+
+
 def test_a_visit_has_one_kind_and_a_stay_is_the_strongest(tmp_path: Path) -> None:
     kinds = ["p,2020-01-01,VISIT:9202", "p,2020-01-01,VISIT:9201", "p,2020-02-01,VISIT:9203", "p,2020-02-01,A"]
     assert shown_histories(read_upload(dated(*kinds), tmp_path, unit="history")) == [
