@@ -119,9 +119,12 @@ def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: 
     figures.add("time.recurrence_spearman", _value(results["recurrence"], "value"), "over codes")
     figures.add("time.next_auroc_gap", worst(["next_auroc", "next_recall_10"]), "real minus synthetic, worse of two")
     for role in ("markov", *others):
-        lost = [name for name, result in results.items() if not _beats(result, role)]
-        beaten = f"of {len(results)} metrics" + (f"; not {', '.join(lost)}" if lost else "")
-        figures.add(f"time.beats_{role}", len(results) - len(lost), beaten)
+        both = [
+            name for name, result in results.items() if not np.isnan(_value(result, "value") + _value(result, role))
+        ]
+        lost = [name for name in both if not _beats(results[name], role)]
+        beaten = f"of {len(both)} metrics" + (f"; not {', '.join(lost)}" if lost else "")
+        figures.add(f"time.beats_{role}", len(both) - len(lost), beaten)
 
 
 def _value(result: Result, role: str) -> float:
