@@ -127,9 +127,11 @@ class AskedHistoryCondition(BaseModel):
 
     def _resolved_start(self, vocabulary: Vocabulary) -> Condition:
         """ConditionError for a code of visits, where there are others that say who a patient is."""
+        if self.start.is_empty:
+            return Condition(len(vocabulary))
         static = {number for number, code in enumerate(vocabulary.codes) if is_about_patient(code)}
-        for pattern in self.start.patterns if static else ():
-            if not static & set(vocabulary.matching(pattern)):
+        for pattern in self.start.patterns:
+            if static and not static & set(vocabulary.matching(pattern)):
                 raise ConditionError(
                     f"start: '{pattern}' is a code of visits and does not say who a patient is: ask for it in `ever`,"
                     " or in `at_visit` at visit 1"
