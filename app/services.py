@@ -42,6 +42,7 @@ class ModelFacts:
     timesteps: int | None  # the most network calls for a record; None: there is no limit
     rules: Rules  # what no record breaks, with the groups of codes of which one holds
     reference: ReferenceFacts | None  # of the records it drew once; None: a version before drew none
+    most_visits: int | None = None  # that a patient of a model of histories can have; None: not known
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ class Services:
         known = [] if generator in history_generator_names() else manifest.config.get("groups", [])
         groups = Groups.from_json(known, range(len(manifest.vocabulary)))
         rules = Rules.from_json(manifest.config.get("rules", {}), groups)
-        return ModelFacts(vocabulary_in(manifest), calls, rules, ReferenceFacts.of({"reference": manifest.reference}))
+        drawn, most_visits = ReferenceFacts.of({"reference": manifest.reference}), manifest.config.get("most_visits")
+        return ModelFacts(vocabulary_in(manifest), calls, rules, drawn, most_visits)
 
     def _load_reference(
         self, prefix: str, manifest_hash: str, training_records: int

@@ -97,7 +97,8 @@ def _drawn(model: VisitsGenerator, n: int, figures: Figures) -> Histories:
 def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: Figures) -> None:
     """Every metric of time, beside real patients, the last visit only, visits shuffled, and HALO."""
     markov, others = markov_cohort(data, len(synth)), {} if halo is None else {"halo": halo}
-    plan = plan_time(synth, data.test, data.train, markov, np.random.default_rng(0), others=others)
+    rng, codes = np.random.default_rng(0), data.vocabulary.codes
+    plan = plan_time(synth, data.test, data.train, markov, rng, others=others, codes=codes)
     results: dict[str, Result] = {}
     with progress_bar("metrics of time") as advance:
         for name, measure in plan:
@@ -118,9 +119,12 @@ def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: 
     figures.add("time.recurrence_spearman", _value(results["recurrence"], "value"), "over codes")
     figures.add("time.next_auroc_gap", worst(["next_auroc", "next_recall_10"]), "real minus synthetic, worse of two")
     for role in ("markov", *others):
-        lost = [name for name, result in results.items() if not _beats(result, role)]
-        beaten = f"of {len(results)} metrics" + (f"; not {', '.join(lost)}" if lost else "")
-        figures.add(f"time.beats_{role}", len(results) - len(lost), beaten)
+        both = [
+            name for name, result in results.items() if not np.isnan(_value(result, "value") + _value(result, role))
+        ]
+        lost = [name for name in both if not _beats(results[name], role)]
+        beaten = f"of {len(both)} metrics" + (f"; not {', '.join(lost)}" if lost else "")
+        figures.add(f"time.beats_{role}", len(both) - len(lost), beaten)
 
 
 def _value(result: Result, role: str) -> float:

@@ -57,6 +57,29 @@ class OnsetBeside(ReportModel):
     points: list[OnsetPair]
 
 
+class AgePoint(ReportModel):
+    age: int
+    synthetic: float
+
+
+class AgePair(AgePoint):
+    real: float
+
+
+class AgeOnset(ReportModel):
+    """Of the patients who ever have a code: the share who have had it by an age, as far as age bands tell."""
+
+    code: str
+    points: list[AgePoint]
+
+
+class AgeOnsetBeside(ReportModel):
+    """The same beside real patients; steps of fewer than 11 of those are put together."""
+
+    code: str
+    points: list[AgePair]
+
+
 class Courses(ReportModel):
     """Of synthetic patients by themselves."""
 
@@ -65,6 +88,7 @@ class Courses(ReportModel):
     gaps: list[SpanShare] = Field(default_factory=list)
     visits: list[SpanShare] = Field(default_factory=list)
     onsets: list[Onset] = Field(default_factory=list)
+    ages: list[AgeOnset] = Field(default_factory=list)
 
 
 class CoursesBeside(ReportModel):
@@ -74,3 +98,4 @@ class CoursesBeside(ReportModel):
     gaps: list[SpanPair] = Field(default_factory=list)
     visits: list[SpanPair] = Field(default_factory=list)
     onsets: list[OnsetBeside] = Field(default_factory=list)
+    ages: list[AgeOnsetBeside] = Field(default_factory=list)

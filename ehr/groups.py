@@ -22,9 +22,9 @@ from ehr.vocabulary import Vocabulary
 
 Rule = Literal["exactly one", "at most one"]
 Origin = Literal["known", "declared", "found"]
-# Groups by their meaning: sex, age band, kind of visit, discharge status; and deciles of one lab, whose codes end in
-# #D1 to #D10.
-KNOWN = ("SEX:", "AGE:", "VISIT:", "DISCHARGE:")
+# Groups by their meaning: sex, age band, years of birth, kind of visit, discharge status; and deciles of one lab, whose
+# codes end in #D1 to #D10.
+KNOWN = ("SEX:", "AGE:", "BIRTH:", "VISIT:", "DISCHARGE:")
 DELIMITERS = ":=_|"
 # Of the records, this share may break a group that is found or known: noise in the data, never repeated by a generator.
 NOISE = 1e-3

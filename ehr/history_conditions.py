@@ -4,13 +4,14 @@ over how many days, who they are at the start, and which visits they begin with.
 `AskedHistoryCondition` is what a person wrote; `HistoryCondition` is the same in indices of one vocabulary.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from ehr.codes.systems import is_about_patient
 from ehr.conditions import MOST_TERMS, AskedCondition, Condition
 from ehr.errors import ConditionError
 from ehr.fields import Code
@@ -20,6 +21,7 @@ from ehr.vocabulary import Vocabulary
 
 MOST_VISITS = 10_000
 MOST_DAYS = 100_000
+MOST_SAID = 3  # codes in a sentence
 NEVER = np.iinfo(np.int64).max  # the number of the first visit with a code, where there is none
 
 
@@ -97,21 +99,56 @@ class AskedHistoryCondition(BaseModel):
 
     def resolve(self, vocabulary: Vocabulary) -> "HistoryCondition":
         """Patterns to indices; UnknownCodeError or ConditionError where that cannot be."""
-        visits = [vocabulary.matching_any(visit.codes) for visit in self.prompt]
+        visits = [codes_of_visits(vocabulary, "prompt", visit.codes) for visit in self.prompt]
+        for each in self.at_visit:
+            codes_of_visits(vocabulary, "at_visit", each.patterns)
+
+        def order(pattern: str) -> frozenset[int]:
+            return codes_of_visits(vocabulary, "before", [pattern])
+
         return HistoryCondition(
             len(vocabulary),
-            ever=tuple(frozenset(vocabulary.matching(pattern)) for pattern in self.ever),
-            never=frozenset(vocabulary.matching_any(self.never)),
+            ever=tuple(codes_of_visits(vocabulary, "ever", [pattern]) for pattern in self.ever),
+            never=codes_of_visits(vocabulary, "never", self.never),
             at_visit=tuple((each.visit, vocabulary.resolve(each)) for each in self.at_visit),
             before=tuple(
-                (frozenset(vocabulary.matching(each.first)), frozenset(vocabulary.matching(each.then)))
+                (
+                    codes_of_visits(vocabulary, "before", [each.first]),
+                    codes_of_visits(vocabulary, "before", [each.then]),
+                )
                 for each in self.before
             ),
             visits=(self.fewest_visits, self.most_visits),
             days=(self.shortest_days, self.longest_days),
-            start=vocabulary.resolve(self.start),
+            start=self._resolved_start(vocabulary),
             prompt=prompt_of(visits, [visit.gap_days for visit in self.prompt], len(vocabulary)) if visits else None,
+            names=vocabulary.codes,
         )
+
+    def _resolved_start(self, vocabulary: Vocabulary) -> Condition:
+        """ConditionError for a code of visits, where there are others that say who a patient is."""
+        if self.start.is_empty:
+            return Condition(len(vocabulary))
+        static = {number for number, code in enumerate(vocabulary.codes) if is_about_patient(code)}
+        for pattern in self.start.patterns:
+            if static and not static & set(vocabulary.matching(pattern)):
+                raise ConditionError(
+                    f"start: '{pattern}' is a code of visits and does not say who a patient is: ask for it in `ever`,"
+                    " or in `at_visit` at visit 1"
+                )
+        return vocabulary.resolve(self.start)
+
+
+def codes_of_visits(vocabulary: Vocabulary, named: str, patterns: Iterable[str]) -> frozenset[int]:
+    """The codes that any of the patterns of the field `named` matches; ConditionError for a pattern that matches only
+    what is true of a patient at every visit, which is no code of a visit."""
+    found: set[int] = set()
+    for pattern in patterns:
+        codes = {code for code in vocabulary.matching(pattern) if not is_about_patient(vocabulary.codes[code])}
+        if not codes:
+            raise ConditionError(f"{named}: '{pattern}' says who a patient is, at every visit: ask for it in `start`")
+        found |= codes
+    return frozenset(found)
 
 
 def prompt_of(visits: Iterable[Iterable[int]], gaps: Iterable[int], n_codes: int) -> Histories:
@@ -134,14 +171,19 @@ class HistoryCondition:
     days: tuple[int, int | None] = (0, None)  # from the first visit to the last
     start: Condition | None = None  # on static codes
     prompt: Histories | None = None  # one patient: the first visits; static codes may be left open
+    names: Sequence[str] = field(default=(), compare=False, repr=False)  # of codes, for whoever reads an error
 
     def __post_init__(self) -> None:
-        for codes in (*self.ever, *(codes for pair in self.before for codes in pair)):
+        for codes in self._asked_sets():
             if not codes - self.never:
-                raise ConditionError(f"every code of {sorted(codes)} must be there and must never be there")
+                raise ConditionError(f"{self._said(codes)} must be there at some visit and must never be there")
         for first, then in self.before:
             if first <= then:
-                raise ConditionError(f"{sorted(first)} cannot come before codes that it is among")
+                raise ConditionError(f"{self._said(first)} cannot come before codes that it is among")
+        if self._longest_order() > len(self.before) + 1:
+            raise ConditionError("the orders that are asked for go round in a circle: no patient can have all of them")
+        if self.visits[1] is not None and self._longest_order() > self.visits[1]:
+            raise ConditionError(f"codes in order need more visits than {self.visits[1]}")
         for number, condition in self.at_visit:
             if self.visits[1] is not None and number > self.visits[1]:
                 raise ConditionError(f"visit {number} is asked for, but patients have {self.visits[1]} at most")
@@ -152,6 +194,23 @@ class HistoryCondition:
                 raise ConditionError(f"at least {least} and at most {most} {name} cannot be")
         self._check_prompt()
 
+    def _asked_sets(self) -> list[frozenset[int]]:
+        """Of each, one code must be there at some visit."""
+        return [*self.ever, *(codes for pair in self.before for codes in pair)]
+
+    def _said(self, codes: Iterable[int]) -> str:
+        named = [f"'{self.names[code]}'" if self.names else f"code {code}" for code in sorted(codes)]
+        return " or ".join(named[:MOST_SAID]) + (" or others" if len(named) > MOST_SAID else "")
+
+    def _longest_order(self) -> int:
+        """How many different visits the longest chain of orders needs; 1 without any, more than there are orders and
+        one if they contradict each other."""
+        place = {codes: 1 for pair in self.before for codes in pair}
+        for _ in range(len(self.before) + 1):
+            for first, then in self.before:
+                place[then] = max(place[then], place[first] + 1)
+        return max(place.values(), default=1)
+
     def _check_prompt(self) -> None:
         prompt, most = self.prompt, self.visits[1]
         if prompt is None:
@@ -161,6 +220,10 @@ class HistoryCondition:
         if most is not None and len(prompt.visits) >= most:
             raise ConditionError(
                 f"{len(prompt.visits)} visits are given and one more follows, but at most {most} may be"
+            )
+        if np.any(prompt.gaps[1:] < 1):
+            raise ConditionError(
+                "a visit that is given comes at least 1 day after the one before: visits of one day are one"
             )
         if self.never & set(prompt.visits.indices.tolist()):
             raise ConditionError("a visit that is given has a code that the patient must never have")
@@ -174,8 +237,21 @@ class HistoryCondition:
     def fewest_visits(self) -> int:
         """That a patient needs for the numbers that are named; codes may need more."""
         given = 0 if self.prompt is None else len(self.prompt.visits) + 1
-        ordered = 2 if self.before else 1
-        return max(self.visits[0], given, ordered, *(number for number, _ in self.at_visit), 1)
+        return max(self.visits[0], given, self._longest_order(), *(number for number, _ in self.at_visit), 1)
+
+    def at_visits(self) -> Iterator[Condition]:
+        """What is asked of single visits, each with who the patient is."""
+        start = self.start or Condition(self.n_codes)
+        alone = [Condition.of(self.n_codes, any_of=[codes]) for codes in self._asked_sets()]
+        given = [] if self.prompt is None else [self.prompt.visits.take([i]) for i in range(len(self.prompt.visits))]
+        alone += [Condition.of(self.n_codes, visit.indices.tolist()) for visit in given]
+        for visit in (*alone, *(condition for _, condition in self.at_visit)):
+            yield Condition.of(
+                self.n_codes,
+                visit.all_of | start.all_of,
+                (*visit.any_of, *start.any_of),
+                visit.none_of - start.all_of,
+            )
 
     def satisfied_by(self, histories: Histories) -> NDArray[np.bool_]:
         """Which patients satisfy the condition, (P,)."""
@@ -232,26 +308,3 @@ def _same(a: Records, b: Records) -> NDArray[np.bool_]:
     different = np.bincount(left.rows(), weights=left.indices != right.indices, minlength=len(rows))
     same[rows] = different == 0
     return same
-
-
-@dataclass(frozen=True)
-class HistoryTarget:
-    """A share of the cohort that shall ever have one of these codes; the others shall never have one."""
-
-    n_codes: int
-    codes: frozenset[int]
-    share: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise ConditionError(f"the share of a target must be between 0 and 1, not {self.share}")
-
-    def required(self, condition: HistoryCondition | None) -> Callable[[], HistoryCondition]:
-        """`condition` for patients who meet the target; made when called, so that it is refused only if needed."""
-        base = condition or HistoryCondition(self.n_codes)
-        return lambda: replace(base, ever=(*base.ever, self.codes))
-
-    def excluded(self, condition: HistoryCondition | None) -> Callable[[], HistoryCondition]:
-        """`condition` for patients who do not meet the target."""
-        base = condition or HistoryCondition(self.n_codes)
-        return lambda: replace(base, never=base.never | self.codes)

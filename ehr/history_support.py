@@ -16,8 +16,9 @@ from ehr.conditions import AskedCondition
 from ehr.errors import ConditionError, UnknownCodeError
 from ehr.histories import Histories
 from ehr.history_conditions import AskedHistoryCondition, HistoryCondition
+from ehr.history_targets import HistoryTarget, with_certain
 from ehr.relaxation import search
-from ehr.support import DrawnOnce
+from ehr.support import MOST_LOOKED_AT, DrawnOnce, dealt, smallest_of
 from ehr.vocabulary import Vocabulary
 
 MOST_PARTS = 40  # of a request that a nearer one is looked for
@@ -34,11 +35,22 @@ class HistoryReference(DrawnOnce):
         """Which patients satisfy it, (P,)."""
         return condition.satisfied_by(self.histories)
 
-    def first(self, condition: HistoryCondition | None, n: int) -> Histories:
-        """The first patients, n at most, who satisfy it."""
-        everyone = np.arange(self.n_records)
-        rows = everyone if condition is None else np.flatnonzero(self.satisfied(condition))
-        return self.histories.take(rows[:n])
+    def meeting(self, target: HistoryTarget) -> NDArray[np.bool_]:
+        """Which patients have one of its codes, (P,)."""
+        return self.satisfied(target.required(None)())
+
+    def smallest_part(self, condition: HistoryCondition, targets: Sequence[HistoryTarget]) -> int:
+        """Of the patients who satisfy the condition, divided by which targets they meet: the fewest in a part."""
+        rows = self.satisfied(with_certain(condition, targets))
+        shares = [self.meeting(target)[rows] for target in targets if 0 < target.share < 1]
+        return smallest_of(int(rows.sum()), shares)
+
+    def first(self, condition: HistoryCondition, targets: Sequence[HistoryTarget], n: int) -> Histories:
+        """The first patients, n at most, who satisfy it, in shares as the targets ask."""
+        rows = np.flatnonzero(self.satisfied(condition))[:MOST_LOOKED_AT]
+        meets = [self.meeting(target)[rows] for target in targets]
+        chosen = dealt(meets, [target.share for target in targets], n, len(rows))
+        return self.histories.take(rows[np.array(chosen, dtype=np.int64)])
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,12 @@ def parts_of(asked: AskedHistoryCondition) -> Iterator[Part]:
     }.items():
         values = asked.model_dump(include={least, most})
         if values != AskedHistoryCondition().model_dump(include={least, most}):
-            yield Part(name, [f"the number of {name}"], AskedHistoryCondition(**values))
+            said = (
+                f"{values[least]} or more {name}"
+                if values[most] is None
+                else f"{values[least]} to {values[most]} {name}"
+            )
+            yield Part(name, [said], AskedHistoryCondition(**values))
     if asked.start != AskedCondition():
         yield Part("start", list(asked.start.patterns), AskedHistoryCondition(start=asked.start))
     if asked.prompt:

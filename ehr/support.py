@@ -72,27 +72,14 @@ class ReferenceCohort(DrawnOnce):
     def smallest_part(self, parts: Sequence[Requirement], targets: Sequence[tuple[int, ...]]) -> int:
         """Of the records for which all parts hold, divided by which of the targets they meet: the fewest in a part."""
         rows = np.flatnonzero(self.satisfied(parts))
-        met = np.zeros(len(rows), dtype=np.int64)
-        for number, codes in enumerate(targets):
-            met |= self.holds(Requirement(codes))[rows].astype(np.int64) << number
-        return int(np.bincount(met, minlength=1 << len(targets)).min())
+        return smallest_of(len(rows), [self.holds(Requirement(codes))[rows] for codes in targets])
 
     def first(self, parts: Sequence[Requirement], shares: Sequence[tuple[tuple[int, ...], float]], n: int) -> list[int]:
         """The first records, n at most, for which all parts hold; of those, as large a share has one of each target's
         codes as it asks for, and the rest none. `shares`: the codes and the share of each target."""
         rows = np.flatnonzero(self.satisfied(parts))[:MOST_LOOKED_AT]
         meets = [self.holds(Requirement(codes))[rows] for codes, _ in shares]
-        room = [{True: round(share * n), False: n - round(share * n)} for _, share in shares]
-        chosen: list[int] = []
-        for number, row in enumerate(rows):
-            met = [bool(each[number]) for each in meets]
-            if all(left[has] > 0 for left, has in zip(room, met, strict=True)):
-                for left, has in zip(room, met, strict=True):
-                    left[has] -= 1
-                chosen.append(int(row))
-                if len(chosen) == n:
-                    break
-        return chosen
+        return [int(rows[place]) for place in dealt(meets, [share for _, share in shares], n, len(rows))]
 
     def codes_of(self, rows: Sequence[int]) -> list[list[int]]:
         """The codes of some records, ascending."""
@@ -103,6 +90,29 @@ class ReferenceCohort(DrawnOnce):
         for row, code in zip(self._rows[places], np.searchsorted(self._starts, places, side="right") - 1, strict=True):
             codes[int(row)].append(int(code))
         return [codes[row] for row in rows]
+
+
+def smallest_of(n: int, meets: Sequence[NDArray[np.bool_]]) -> int:
+    """Of n records, divided by which targets they meet ((n,) for each target): the fewest in a part."""
+    met = np.zeros(n, dtype=np.int64)
+    for number, each in enumerate(meets):
+        met |= each.astype(np.int64) << number
+    return int(np.bincount(met, minlength=1 << len(meets)).min())
+
+
+def dealt(meets: Sequence[NDArray[np.bool_]], shares: Sequence[float], n: int, rows: int) -> list[int]:
+    """The first of so many rows, n at most, of which as large a share meets each target as it asks for."""
+    room = [{True: round(share * n), False: n - round(share * n)} for share in shares]
+    chosen: list[int] = []
+    for row in range(rows):
+        met = [bool(each[row]) for each in meets]
+        if len(chosen) == n:
+            break
+        if all(left[has] > 0 for left, has in zip(room, met, strict=True)):
+            for left, has in zip(room, met, strict=True):
+                left[has] -= 1
+            chosen.append(row)
+    return chosen
 
 
 class Selections:

@@ -99,6 +99,7 @@ class IngestPayload(Payload):
     )
     codes_from: Literal["source", "concept"] = Field("source", description="which codes of OMOP tables count")
     demographics: bool = Field(True, description="make codes of sex and age band where they are known")
+    birth_years: bool = Field(False, description="of histories: make codes of the ten years of a birth")
     rollup: RollupName = "none"
     default_vocabulary: str | None = Field(
         None, min_length=1, max_length=40, description="put before codes when the upload names no system"
@@ -136,7 +137,8 @@ class TrainPayload(Payload):
 
 def method_fits(asked: Any) -> Any:
     """ValueError if the method of a request or a payload for a cohort cannot be what was meant."""
-    if asked.method != "auto" and asked.conditions.is_empty and not asked.targets:
+    over_time = asked.history not in (None, AskedHistoryCondition())
+    if asked.method != "auto" and asked.conditions.is_empty and not asked.targets and not over_time:
         raise ValueError(f"method '{asked.method}' says how to meet conditions, but there are none")
     if asked.method == "langevin" and asked.targets:
         raise ValueError("targets are met by 'exact' or 'rejection'; 'langevin' only makes codes more common")

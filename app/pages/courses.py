@@ -1,5 +1,5 @@
-"""Pictures of patients over time: a few synthetic ones, the days between visits, visits per patient, and how long one
-code comes after another."""
+"""Pictures of patients over time: a few synthetic ones, the days between visits, visits per patient, how long one code
+comes after another, and at which age diseases come first."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from app.pages import svg
 from app.pages.numbers import span
 from app.pages.pictures import Picture
 from app.pages.timelines import Row, timelines
-from ehr.courses import Courses, CoursesBeside, OnsetPair, OnsetPoint, SpanPair, SpanShare
+from ehr.courses import AgePair, Courses, CoursesBeside, OnsetPair, OnsetPoint, SpanPair, SpanShare
 from ehr.reports import Report
 from ehr.shareable import ShareableReport
 
@@ -64,6 +64,21 @@ def onsets(report: Report | ShareableReport) -> Iterator[Picture]:
         drawing = svg.cumulative(points, label, "days since the first visit with the one", "share with the other")
         caption = f" Of the patients in whom {then} comes after {first}, the share in whom it has come."
         yield Picture(drawing, f"{label}.", caption, BOTH if _beside(each.points[0]) else {})
+
+
+def ages(report: Report | ShareableReport) -> Iterator[Picture]:
+    """At which age diseases come first, as shares of those who have them."""
+    courses = of(report)
+    for each in () if courses is None else courses.ages:
+        name = report.named(each.code)
+        points = [(float(p.age), p.real if isinstance(p, AgePair) else None, p.synthetic) for p in each.points]
+        drawing = svg.cumulative(points, f"Age at the first visit with {name}", "age in years", "share who have had it")
+        caption = (
+            f" Of the patients who ever have {name}, the share who have had it by that age. Ages are known by bands:"
+            " the middle of the band at the first visit, and the time since."
+        )
+        beside = isinstance(each.points[0], AgePair)
+        yield Picture(drawing, f"Age at onset of {name}.", caption, BOTH if beside else {})
 
 
 def said(each: SpanShare) -> str:

@@ -15,7 +15,7 @@ from app.services import Services
 from app.submissions import audit
 from ehr.errors import ConflictError
 from ehr.histories import Histories
-from ehr.history_conditions import AskedHistoryCondition
+from ehr.history_targets import resolve_targets
 from ehr.relaxation import terms_of
 from model_store.repositories import ExposureRepository, ModelRepository, WithholdingRepository
 from model_store.tables import Model
@@ -68,9 +68,9 @@ def _shown(services: Services, model: Model, body: ProbeRequest) -> list[list[in
     """Records or patients that the model drew once and that are as asked; None if there are none to be asked about."""
     vocabulary = services.facts_of(model).vocabulary
     if draws_histories(model):
-        patients = services.patients_of(model)
-        asks = body.history != AskedHistoryCondition()
-        return None if patients is None else patients.first(body.history.resolve(vocabulary) if asks else None, body.n)
+        patients, condition = services.patients_of(model), body.history.resolve(vocabulary)
+        targets = resolve_targets(vocabulary, condition, body.targets)
+        return None if patients is None else patients.first(condition, targets, body.n)
     reference = services.reference_of(model)
     if reference is None:
         return None

@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_validator
 
@@ -206,6 +206,11 @@ class DatasetOptions(Request):
         "source", description="of OMOP tables: the codes as recorded, or their concepts"
     )
     demographics: bool = Field(True, description="make codes of sex and age band where they are known")
+    birth_years: bool = Field(
+        False,
+        description="of `unit=history`: also make a code of the ten years in which a patient was born, which tells"
+        " generations apart and is the only thing of a synthetic patient that says anything about the calendar",
+    )
     rollup: RollupName = Field("none", description="how ICD codes are grouped")
     default_vocabulary: Annotated[Name, Field(max_length=40)] | None = Field(
         None, description="the system of codes when the upload names none"
@@ -218,6 +223,12 @@ class DatasetOptions(Request):
         description="false if the data's terms forbid experiments in re-identification: reports then leave out the"
         " attacks on privacy, and cohorts are withheld until someone with the scope `admin` releases them",
     )
+
+    @model_validator(mode="after")
+    def _births_are_of_histories(self) -> Self:
+        if self.birth_years and self.unit != "history":
+            raise ValueError("birth_years are codes of patients over time: they need unit=history")
+        return self
 
 
 class DatasetForm(DatasetOptions):

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from app.access import Identity, Maker, Reader, Services_
 from app.histories import draws_histories
 from app.library import Cursor
+from app.pages.codes import over_time
 from app.problems import as_told, detail_for, detail_of
 from app.routers.cohorts import get_cohort
 from app.routers.generate import estimate_cohort
@@ -20,6 +21,8 @@ from app.web.shell import page, page_router
 from ehr.errors import ConflictError, EhrError, UnevaluatedError
 from ehr.formats import WRITERS
 from ehr.generators import history_generator_names, spec_named
+from ehr.history_conditions import AskedHistoryCondition
+from ehr.reports import NamedCodes
 from model_store.repositories import ModelRepository, WithholdingRepository
 
 router = page_router()
@@ -113,6 +116,9 @@ def show_downloads(request: Request, job_id: str, services: Services_, identity:
 def _shown(services: Services, identity: Identity, job_id: str) -> dict[str, Any]:
     """With why the cohort may not leave, as a download would answer, or the job that is to find out."""
     shown: dict[str, Any] = {"cohort": get_cohort(job_id, services, identity), "withheld": None, "evaluation": None}
+    request = shown["cohort"].manifest.get("request") or {}
+    asked = AskedHistoryCondition.model_validate(request.get("history") or {})
+    shown["over_time"] = list(over_time(asked, NamedCodes())) if "origin" in request else None
     try:
         with services.database.read_scope() as session:
             WithholdingRepository(session).check(identity.owner, job_id)

@@ -17,6 +17,7 @@ class UploadOptions(TypedDict, total=False):
     unit: str | None
     codes_from: str | None
     demographics: bool | None
+    birth_years: bool | None  # with unit="history"
     rollup: str | None
     default_vocabulary: str | None
     min_records: int | None

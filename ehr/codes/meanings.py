@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Literal
 
 from ehr.codes.icd import ICD9_CHAPTERS, category_length, icd9_chapter, plain_icd
-from ehr.codes.systems import AGE, SEX, VISIT, split_code
+from ehr.codes.systems import AGE, BIRTH, SEX, VISIT, split_code
 
 Kind = Literal["icd9dx", "icd9px", "icd10cm", "icd10pcs"]
 
@@ -87,6 +87,8 @@ def _group(system: str, number: str) -> str | None:
         return {"F": "Female", "M": "Male"}.get(number)
     if system == AGE and number:
         return f"Age {number.replace('-', ' to ').replace('+', ' and over')}"
+    if system == BIRTH and number:
+        return f"Born {number.replace('-', ' to ')}"
     if system == VISIT:
         return {
             "0": "Another kind of visit",

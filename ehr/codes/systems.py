@@ -6,6 +6,8 @@ from typing import Literal
 Domain = Literal["condition", "procedure", "drug", "measurement", "observation"]
 
 SEX, AGE = "SEX", "AGE"
+BIRTH = "BIRTH"  # ten years in which a patient was born; of histories, and only if that was asked for
+ABOUT_PATIENTS = (SEX, AGE, BIRTH)
 VISIT = "VISIT"  # what kind of visit a record is, by the id of its concept in OMOP
 OTHER_VISIT = f"{VISIT}:0"  # a kind that few have, or that is not known
 LOCAL_URL = "urn:ehr-d3pm:code-system:"
@@ -54,6 +56,11 @@ def split_code(code: str) -> tuple[str, str]:
     return (system, rest) if colon else ("", code)
 
 
+def is_about_patient(code: str) -> bool:
+    """Whether a code says who a patient is, at every visit, and not what a visit found."""
+    return split_code(code)[0] in ABOUT_PATIENTS
+
+
 def domain_of(system: str) -> Domain:
     """The kind of fact a code states; a system nobody has listed states observations."""
     return BY_NAME[system].domain if system in BY_NAME else "observation"
@@ -80,9 +87,23 @@ def age_band(age: int) -> str:
     return f"{AGE}:90+" if age >= 90 else f"{AGE}:{age // 10 * 10}-{age // 10 * 10 + 9}"
 
 
+def birth_band(year: int) -> str:
+    return f"{BIRTH}:{year // 10 * 10}-{year // 10 * 10 + 9}"
+
+
 def band_start(code: str) -> int:
     """The first year of an age band, as `age_band` writes it."""
     return int(split_code(code)[1].rstrip("+").split("-")[0])
+
+
+def band_middle(code: str) -> float | None:
+    """The age in the middle of a band such as `AGE:18-34`; of `AGE:80+` five years after it begins. None for other
+    codes."""
+    system, band = split_code(code)
+    first, _, last = band.removesuffix("+").partition("-")
+    if system != AGE or not first.isdecimal() or (last and not last.isdecimal()):
+        return None
+    return (int(first) + int(last) + 1) / 2 if last else int(first) + 5.0
 
 
 def visit_concept(code: str) -> int | None:

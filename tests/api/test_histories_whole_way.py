@@ -92,7 +92,8 @@ def asked(client: Client, analyst: Client, model: str) -> None:
 
 
 def generated(client: Client, analyst: Client, model: str, folder: Path) -> None:
-    job = client.wait(client.generate(model, 60, history=ORDER, origin="1990-02-01", seed=3))
+    women = {"SEX:F": 0.25}
+    job = client.wait(client.generate(model, 60, history=ORDER, targets=women, origin="1990-02-01", seed=3))
     client.wait(job["result"]["evaluate_job_id"])
     report = client.report(job["id"])
     jsonschema.validate(report, report_schema(), cls=jsonschema.Draft202012Validator)
@@ -103,6 +104,7 @@ def generated(client: Client, analyst: Client, model: str, folder: Path) -> None
         "satisfy the condition" in report["time"]["absent"] and "satisfy the condition" in report["fidelity"]["absent"]
     )
     assert report["plausible"]["metrics"]["groups_broken"]["figures"]["value"]["value"] == 0
+    assert report["targets"] == [{"codes": ["SEX:F"], "asked": 0.25, "attained": 0.25}]
     assert len(report["pictures"]["courses"]["timelines"]) == 6 and report["pictures"]["courses"]["gaps"] == []
     for look in (
         lambda: analyst.download(job["id"], folder / "cohort.zip", "omop.zip"),
@@ -123,6 +125,8 @@ def generated(client: Client, analyst: Client, model: str, folder: Path) -> None
     connection = in_duckdb((folder / "cohort.zip").read_bytes(), folder / "cdm")
     assert connection.execute(E11_BEFORE_N18).fetchall() == [(60,)]
     assert connection.execute("select count(*) from person").fetchall() == [(60,)]
+    women = "select count(*) from person where gender_concept_id = 8532"
+    assert connection.execute(women).fetchall() == [(15,)]
     first = "select min(visit_start_date)::varchar from visit_occurrence group by person_id"
     assert set(connection.execute(first).fetchall()) == {("1990-02-01",)}
     orphans = """select count(*) from condition_occurrence c left join visit_occurrence v

@@ -81,6 +81,40 @@ def test_support_is_counted_among_drawn_patients(caller: Caller, analyst: Caller
     assert "'e11' was read as" in " ".join(estimate(caller, model_id, **order("e11", E84))["warnings"])
 
 
+def test_targets_are_estimated_and_accepted(caller: Caller, analyst: Caller) -> None:
+    model_id = model(caller)
+    body = {"model_id": model_id, "n": 100, "history": {"never": [D250]}}
+    target = {"codes": ["e11"], "share": 0.25}
+    told = analyst.http.post("/generate/estimate", json=body | {"targets": [target]}).raise_for_status().json()
+    assert told["support"]["matching"] == 980 and told["method"] == "exact" and told["withheld"] is None
+    assert (told["targets"][0]["meeting"]["matching"], told["targets"][0]["others"]["matching"]) == (400, 580)
+    accepted = analyst.http.post("/generate", json=body | {"targets": [target]})
+    assert accepted.status_code == 202
+    assert accepted.json()["request"]["targets"] == [{"codes": [E11], "share": 0.25}]
+    # another share is another sample of the same people; all of them are those who ever have it
+    for share in (0.5, 1.0):
+        again = body | {"targets": [target | {"share": share}]}
+        assert analyst.http.post("/generate", json=again).status_code == 202
+    ever = body | {"history": {"never": [D250], "ever": [E11]}}
+    assert analyst.http.post("/generate", json=ever).status_code == 202
+    assert exposure(analyst, model_id)["conditions"] == 2
+    shown = analyst.http.post("/probe", json=body | {"n": 8, "targets": [target]}).json()["patients"]
+    assert len(shown) == 8 and sum(E11 in str(patient["visits"]) for patient in shown) == 2
+
+
+def test_a_small_part_of_targets_is_withheld_and_relaxed(caller: Caller, analyst: Caller) -> None:
+    """Twenty drawn patients have D250; whoever shall not have it are enough."""
+    body = {"model_id": model(caller), "n": 100, "history": {"never": [D251]}}
+    targets = [{"codes": [D250], "share": 0.5}, {"codes": [E84], "share": 0.5}]
+    told = analyst.http.post("/generate/estimate", json=body | {"targets": targets}).json()
+    assert "one of the parts that its targets divide" in told["withheld"]
+    assert told["relaxation"]["targets"] == [targets[1]] and told["relaxation"]["history"] == {"never": [D251]}
+    assert told["relaxation"]["dropped"] == [{"field": "targets", "codes": [D250]}]
+    contradiction = body | {"targets": [{"codes": [D251], "share": 0.5}]}
+    answer = analyst.http.post("/generate", json=contradiction)
+    assert D251 in str(assert_problem(answer, 422, "bad-condition")["detail"])
+
+
 def test_what_few_drawn_patients_are_is_withheld_and_relaxed(caller: Caller, analyst: Caller) -> None:
     model_id = model(caller)
     told = estimate(analyst, model_id, **order(E84, E11), fewest_visits=2)
@@ -175,7 +209,7 @@ def test_parts_of_a_request_are_the_whole() -> None:
 def test_pages_of_the_builder_take_conditions_over_time(caller: Caller) -> None:
     model_id = model(caller)
     page = caller.http.get(f"/app/cohorts/new?model={model_id}").text
-    for name in ("ever", "never", "first", "then"):
+    for name in ("start", "ever", "never", "first", "then", "targets"):
         assert f'data-picker="{name}"' in page and f'aria-labelledby="{name}-title"' in page
     assert "data-over-time" in page and 'name="fewest_visits"' in page and 'data-picker="all_of"' not in page
     body = {"model_id": model_id, "n": 10, "history": order(E11, E84)}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from ehr.conditions import Condition
+from ehr.conditions import AskedTarget, Condition
 from ehr.disclosure import SMALLEST_SHOWN
 from ehr.errors import ConditionError, ConfigError, StateError, TrainingStopped
 from ehr.generators import CHUNK, HISTORY_GENERATORS, history_generator_spec
@@ -20,10 +20,10 @@ from ehr.history_conditions import (
     AskedOrder,
     AskedPromptVisit,
     HistoryCondition,
-    HistoryTarget,
     first_visits,
     prompt_of,
 )
+from ehr.history_targets import HistoryTarget, resolve_targets
 from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 from worker.engine.checkpoints import Checkpoint
@@ -321,6 +321,9 @@ CONDITIONS = {
     "never": HistoryCondition(7, never=frozenset([A, C])),
     "order": HistoryCondition(7, before=((frozenset([A]), frozenset([B])),)),
     "against the order": HistoryCondition(7, before=((frozenset([B]), frozenset([A])),)),
+    "a chain of orders": HistoryCondition(
+        7, before=tuple((frozenset([x]), frozenset([y])) for x, y in ((A, B), (B, D)))
+    ),
     "visit 3": HistoryCondition(7, at_visit=((3, Condition.of(7, [D], [[A, E]], [C])),)),
     "four visits": HistoryCondition(7, visits=(4, 4), ever=(frozenset([C]),)),
     "days": HistoryCondition(7, days=(30, 60)),
@@ -357,11 +360,54 @@ def test_targets_are_met_by_their_share() -> None:
     assert (first_visits(drawn, [A]) < 6).sum() == 20
 
 
+def test_a_target_of_static_codes_is_a_share_of_patients() -> None:
+    asked = [AskedTarget(codes=["SEX:M"], share=0.75), AskedTarget(codes=["DX:A"], share=0.5)]
+    condition = HistoryCondition(7, never=frozenset([C]))
+    targets = resolve_targets(Vocabulary(CODES), condition, asked)
+    drawn = model().sample(HistoryRequest(80, seed=3, condition=condition, targets=targets))
+    men, having = drawn.static.having_any([M]), first_visits(drawn, [A]) < 6
+    assert (men.sum(), having.sum()) == (60, 40) and 0 < (men & having).sum() < 40
+    assert condition.satisfied_by(drawn).all()
+
+
+def test_targets_that_contradict_are_refused_by_name() -> None:
+    vocabulary = Vocabulary(CODES)
+    for condition, codes, match in (
+        (HistoryCondition(7, never=frozenset([A])), [["DX:A"]], "targets.0. met cannot be"),
+        (
+            HistoryCondition(7, ever=(frozenset([A]),), names=CODES),
+            [["DX:A"]],
+            "missed cannot be: 'DX:A' must be there",
+        ),
+        (HistoryCondition(7), [["DX:A"], ["DX:*"]], "targets.0. met and targets.1. missed"),
+        (HistoryCondition(7), [["DX:A", "SEX:F"]], "'SEX:F' says who a patient is"),
+    ):
+        with pytest.raises(ConditionError, match=match):
+            resolve_targets(vocabulary, condition, [AskedTarget(codes=each, share=0.5) for each in codes])
+
+
 def test_conditions_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConditionError, match="never"):
         HistoryCondition(7, ever=(frozenset([A]),), never=frozenset([A]))
     with pytest.raises(ConditionError, match="before"):
         HistoryCondition(7, before=((frozenset([A]), frozenset([A, B])),))
+    a, b, c = (frozenset([code]) for code in (A, B, C))
+    assert HistoryCondition(7, before=((b, c), (a, b))).fewest_visits == 3
+    with pytest.raises(ConditionError, match="circle"):
+        HistoryCondition(7, before=((a, b), (b, c), (c, a)))
+    with pytest.raises(ConditionError, match="need more visits than 2"):
+        HistoryCondition(7, before=((a, b), (b, c)), visits=(1, 2))
+    for asked in (
+        {"ever": ["SEX:F"]},
+        {"prompt": [{"codes": ["SEX:F"]}]},
+        {"at_visit": [{"visit": 1, "none_of": ["SEX:F"]}]},
+    ):
+        with pytest.raises(ConditionError, match="ask for it in `start`"):
+            AskedHistoryCondition.model_validate(asked).resolve(Vocabulary(CODES))
+    with pytest.raises(ConditionError, match="'DX:A' is a code of visits"):
+        AskedHistoryCondition.model_validate({"start": {"all_of": ["DX:A"]}}).resolve(Vocabulary(CODES))
+    with pytest.raises(ConditionError, match="at least 1 day after"):
+        HistoryCondition(7, prompt=prompt_of([[A], [B]], [0, 0], 7))
     with pytest.raises(ConditionError, match="at least 5 and at most 3"):
         HistoryCondition(7, visits=(5, 3))
     with pytest.raises(ConditionError, match="6 at most"):

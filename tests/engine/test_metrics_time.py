@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from ehr.codes.systems import band_middle
 from ehr.errors import ConfigError
 from ehr.histories import Histories
 from ehr.records import Records, indptr_of
@@ -14,6 +15,7 @@ from worker.engine.metrics.time import TIME, plan_time
 from worker.engine.metrics.time.ks import ks_distance
 from worker.engine.metrics.time.next_visit import _placements, ever_so_far
 from worker.engine.metrics.time.onset import onsets
+from worker.engine.metrics.time.onset_age import first_ages
 from worker.engine.metrics.time.r2 import Counts, codes_of, pairs_across, pairs_within, r_squared
 from worker.engine.metrics.time.recurrence import recurrences
 from worker.engine.metrics.time.yardsticks import OFTEN, all_visits, shuffled
@@ -23,6 +25,9 @@ from worker.engine.population import simulate_histories
 @cache
 def simulated(n: int, seed: int) -> Histories:
     return simulate_histories(n, seed)[0]
+
+
+CODES = simulate_histories(1, 0)[1].codes
 
 
 # two patients: {0, 1} -> {1} after 5 days -> {0, 2} after 7; {2} alone
@@ -63,6 +68,16 @@ def test_small_cases() -> None:
     assert [set(row) for row in np.split(ever_so_far(SMALL).indices, [2, 4, 7])] == [{0, 1}, {0, 1}, {0, 1, 2}, {2}]
 
 
+def test_ages_at_onset_are_bands_and_days() -> None:
+    """A patient of 20 to 29 is taken to be 25 and has code 2 after three years; who has no age is left out."""
+    visits = Records.from_sets([[1], [1, 2], [2]], 3)
+    static = Records.from_sets([[0], []], 3)
+    histories = Histories(visits, np.array([0, 2, 3]), np.array([0, 1100, 0], dtype=np.int32), static)
+    code, age, patient = first_ages(histories, ("AGE:20-29", "DX:B", "DX:C"))
+    assert list(zip(code.tolist(), age.tolist(), patient.tolist(), strict=True)) == [(1, 25, 0), (2, 28, 0)]
+    assert [band_middle(name) for name in ("AGE:18-34", "AGE:80+", "AGE:elderly", "DX:20-29")] == [26.5, 85, None, None]
+
+
 def test_placements_give_the_area() -> None:
     rng = np.random.default_rng(0)
     scores, there = rng.integers(0, 9, (80, 3)).astype(float), rng.random((80, 3)) < 0.3
@@ -91,7 +106,8 @@ def test_all_visits_of_a_patient_are_one_record() -> None:
 def test_every_metric_is_at_its_best_for_real_patients() -> None:
     train, test = simulated(150, 0), simulated(150, 1)
     markov = MarkovGenerator.fit(HistoryFit(train)).sample(HistoryRequest(150, seed=1))
-    results = {name: measure() for name, measure in plan_time(test, test, train, markov, np.random.default_rng(0))}
+    plan = plan_time(test, test, train, markov, np.random.default_rng(0), codes=CODES)
+    results = {name: measure() for name, measure in plan}
     assert list(results) == [metric.name for metric in TIME]
     for name, result in results.items():
         value, floor, worse = (result.measured[role].value for role in ("value", "floor", "markov"))
@@ -106,7 +122,7 @@ def test_every_metric_is_at_its_best_for_real_patients() -> None:
     ):
         assert results[name].value.value == pytest.approx(1), name
     assert results["gap_ks"].value.value == 0 and results["visits_ks"].value.value == 0
-    assert results["onset"].value.value == 0
+    assert results["onset"].value.value == 0 == results["onset_age"].value.value
 
 
 def test_order_is_what_shuffling_takes_away() -> None:
@@ -125,5 +141,5 @@ def test_order_is_what_shuffling_takes_away() -> None:
 def test_too_few_patients_are_said_to_be_too_few() -> None:
     few = Histories(SMALL.visits, SMALL.offsets, SMALL.gaps, SMALL.static)
     assert indptr_of(np.array([3, 1])).tolist() == few.offsets.tolist()
-    for _, measure in plan_time(few, few, few, few, np.random.default_rng(0)):
+    for _, measure in plan_time(few, few, few, few, np.random.default_rng(0), codes=("A", "B", "C")):
         assert "too few" in str(measure().value.absent)

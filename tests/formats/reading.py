@@ -17,7 +17,7 @@ from worker.ingestion.summary import format_summary
 LIMITS = Limits(inflated_bytes=1 << 20, rows=100_000, field_bytes=40)
 ROOMY = Limits(inflated_bytes=1 << 30, rows=10_000_000, field_bytes=256)
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "formats"
-CHOICES = ("min_records", "max_codes", "rollup", "test_share", "holdout_share", "max_visits")
+CHOICES = ("min_records", "max_codes", "rollup", "test_share", "holdout_share", "max_visits", "birth_years")
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,21 @@ def test_sex_and_age_at_the_first_visit_belong_to_the_patient(tmp_path: Path) ->
     assert [result.encoded.vocabulary.codes[i] for i in histories.static.indices] == ["AGE:50-59", "SEX:F"]
 
 
+def test_years_of_birth_are_codes_of_patients_if_asked_for(tmp_path: Path) -> None:
+    rows = "p,2009-03-01,A,1950", "p,2021-06-01,A,1950", "q,2009-03-01,A,1961", "r,2009-03-01,A,", "s,2009-03-01,A,1700"
+    upload = dated(*rows, header="patient_id,date,code,birth_year")
+    for asked, wanted in ((False, []), (True, ["BIRTH:1950-1959", "BIRTH:1960-1969"])):
+        encoded = read_upload(upload, tmp_path, unit="history", birth_years=asked).encoded
+        assert encoded.histories is not None
+        found = [encoded.vocabulary.codes[i] for i in encoded.histories.static.indices]
+        assert [code for code in found if code.startswith("BIRTH:")] == wanted
+    assert encoded.vocabulary.name_of("BIRTH:1950-1959") == "Born 1950 to 1959"
+    # as codes of rows they are the patient's too, whatever is asked for
+    encoded = read_upload(dated("p,2020-01-01,BIRTH:1950-1959", "p,2020-01-02,A"), tmp_path, unit="history").encoded
+    assert encoded.histories is not None and len(encoded.histories.static.indices) == 1
+    assert len(encoded.histories.visits.indices) == 1
+
+
 def test_a_visit_has_one_kind_and_a_stay_is_the_strongest(tmp_path: Path) -> None:
     kinds = ["p,2020-01-01,VISIT:9202", "p,2020-01-01,VISIT:9201", "p,2020-02-01,VISIT:9203", "p,2020-02-01,A"]
     assert shown_histories(read_upload(dated(*kinds), tmp_path, unit="history")) == [
@@ -191,8 +206,18 @@ def test_visits_without_a_date_are_left_out(tmp_path: Path) -> None:
     assert result.rejected["empty-visit-id-or-date"]["first_lines"] == [3]
     with pytest.raises(DataError, match="none has a patient and a date"):
         read_upload(dated("p,v,yesterday,A", header=header), tmp_path, unit="history")
-    with pytest.raises(DataError, match="no column date"):
+    with pytest.raises(DataError, match="no column date; its first line must name the columns patient_id, date, code"):
         read_upload({"x.csv": b"patient_id,record_id,code\np,1,A\n"}, tmp_path, unit="history")
+    with pytest.raises(DataError, match=r"empty-visit-id-or-date .2 rows"):
+        read_upload(dated("p,32/13/2020,A", "p,,A"), tmp_path, unit="history")
+
+
+def test_dates_that_stand_for_none_are_none(tmp_path: Path) -> None:
+    days = ("1900-01-01", "2299-12-31", "1899-12-31", "2300-01-01", "9999-12-31")
+    rows = [f"p{i},p{i}{day},{day},A" for i in range(12) for day in days]
+    result = read_upload(dated(*rows, header="patient_id,record_id,date,code"), tmp_path, unit="history")
+    assert shown_histories(result) == [[(0, {"A"}), (146_096, {"A"})]] * 12
+    assert rules(result) == {"visits_without_date": 36}
 
 
 def test_a_matrix_has_no_histories(tmp_path: Path) -> None:

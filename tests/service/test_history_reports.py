@@ -12,10 +12,12 @@ import pytest
 from app.pages import report_page
 from app.shareable import shareable_report
 from ehr.disclosure import SMALLEST_SHOWN
+from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.history_conditions import AskedHistoryCondition, AskedOrder
 from ehr.report_schema import report_schema
 from ehr.reports import AskedOverTime, FamilyReport, Report
+from ehr.rules import NO_PAIRS, Rules
 from ehr.shareable import CohortDescription
 from tests.api.test_reports import at
 from tests.reporting import IDS, small_report
@@ -30,6 +32,7 @@ from worker.evaluation.description import Tally
 from worker.evaluation.fidelity import fidelity_plan
 from worker.evaluation.pictures import pictures_and_tables
 from worker.evaluation.plan import FamilyPlan
+from worker.evaluation.plausible import plausible_plan
 from worker.evaluation.privacy import privacy_plan, slice_privacy_plan
 from worker.evaluation.subject import OverTime, Stopwatch
 from worker.evaluation.time import looked_at, time_plan
@@ -148,6 +151,22 @@ def test_with_enough_such_patients_courses_are_compared() -> None:
     assert everyone.verdict is not None and everyone.verdict.level == "fail"  # which would be wrong to say of it
 
 
+def test_rules_are_held_against_visits_with_who_their_patient_is() -> None:
+    """Men who are delivered, at one visit each; unless that is what was asked for."""
+    others = sets()["others"]
+    man, code = VOCABULARY.positions["SEX:M"], int(others.visits.indices[0])
+    groups = Groups(len(VOCABULARY), ())
+    rules = Rules(groups, np.array([[man, code]]), NO_PAIRS, NO_PAIRS)
+    broken = others.visits_with_static()
+    share = float((broken.having_any([man]) & broken.having_any([code])).mean())
+    made = subject(others, rules=rules, groups=groups)
+    family = measured(plausible_plan(made, np.random.default_rng(0)), "rules_broken")
+    assert family.metrics["rules_broken"].figures["value"].value == pytest.approx(share) and share > 0
+    asked = AskedHistoryCondition.model_validate({"start": {"all_of": ["SEX:M"]}, "ever": [VOCABULARY.codes[code]]})
+    asked_for = measured(plausible_plan(subject(others, asked, rules=rules), np.random.default_rng(0)), "rules_broken")
+    assert asked_for.metrics["rules_broken"].figures["value"].value == 0
+
+
 # --- attacks ---
 
 
@@ -185,6 +204,14 @@ def test_pictures_are_of_the_patients() -> None:
     for onset in shown.onsets:
         shares = [point.real for point in onset.points]
         assert shares == sorted(shares) and 0 < shares[0] <= shares[-1] <= 1
+    assert len(shown.ages) == 4
+    for each in shown.ages:
+        assert each.code.startswith("ICD10CM:")
+        ages, shares = [point.age for point in each.points], [point.real for point in each.points]
+        assert ages == sorted(ages) and shares == sorted(shares) and shares[-1] <= 1
+        having = int(sets()["test"].ever().having_any([VOCABULARY.positions[each.code]]).sum())
+        steps = np.diff([0, *(round(share * having) for share in shares), having])
+        assert ((steps >= SMALLEST_SHOWN) | (steps == 0)).all()
 
 
 def test_no_bin_is_about_few_real_patients() -> None:
@@ -199,7 +226,7 @@ def test_no_bin_is_about_few_real_patients() -> None:
         assert len(set(odd.patients()[within].tolist())) >= SMALLEST_SHOWN
     assert shown.gaps[-1].last is None
     few = courses_beside(sets()["others"], real.take(range(50)), VOCABULARY)
-    assert few.timelines and not few.gaps and not few.visits and not few.onsets
+    assert few.timelines and not few.gaps and not few.visits and not few.onsets and not few.ages
 
 
 def over_time_report(evil: str = "ICD10CM:E11") -> Report:
@@ -220,7 +247,8 @@ def test_the_report_follows_its_schema_and_its_page_shows_it() -> None:
     page = report_page(report)
     assert "Time: do patients&#39; courses look real?" in page and "visits shuffled" in page
     assert "ever ICD10CM:E11" in page and "at least 3 visits" in page and "Synthetic patients" in page
-    assert page.count("<svg") >= small_report_pictures() + 1 + 2 + len(courses_of_others().onsets)
+    assert page.count("<svg") >= small_report_pictures() + 1 + 2 + len(courses_of_others().onsets) + 4
+    assert "Age at onset of" in page
     for path, value in re.findall(r'<data data-path="([^"]+)" value="([^"]+)">', page):
         assert at(body, html.unescape(path)) == float(value)
     assert "pictures.courses.gaps.0.real" in page

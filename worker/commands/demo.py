@@ -17,6 +17,13 @@ from ehr_d3pm.cli.output import Exit, console, errors_as_exit_codes, fail, print
 from ehr_d3pm.cli.progress_bars import wait_with_bars
 from ehr_d3pm.cli.reports import show_report
 from runtime.command_options import settings_with
+from worker.commands.demo_histories import (
+    ASKED,
+    history_cohort,
+    learned_from_histories,
+    show_histories,
+    show_order,
+)
 from worker.commands.service import api_command
 from worker.commands.simulate import simulate
 
@@ -31,6 +38,9 @@ class Sizes:
     records: int
     epochs: int
     cohort: int
+
+
+RECORDS, OVER_TIME = Sizes(20_000, 20, 3_000), Sizes(3_000, 8, 1_000)
 
 
 class WatchfulClient(Client):
@@ -49,14 +59,16 @@ class WatchfulClient(Client):
 @errors_as_exit_codes(EhrError)
 def demo(
     data_dir: Annotated[Path, typer.Option(help="folder of everything that lasts")] = Path("ehr-d3pm-data"),
-    records: Annotated[int, typer.Option(help="simulated patients to learn from")] = 20_000,
-    epochs: Annotated[int, typer.Option(help="passes over them")] = 20,
-    cohort: Annotated[int, typer.Option(help="synthetic records in each cohort")] = 3_000,
+    records: Annotated[int | None, typer.Option(help="simulated patients to learn from [default: 20000]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="passes over them [default: 20]")] = None,
+    cohort: Annotated[int | None, typer.Option(help="synthetic records in each cohort [default: 3000]")] = None,
     code: Annotated[str, typer.Option(help="the rare code to ask for (default: cystic fibrosis)")] = RARE_CODE,
+    histories: Annotated[bool, typer.Option(help="patients over time: 3000, 8 epochs, cohorts of 1000")] = False,
 ) -> None:
     """Start everything and show what it does, in minutes.
 
-    Learns from a simulated population, generates two cohorts and shows how good they are.
+    Learns from a simulated population, generates two cohorts and shows how good they are. With --histories, of patients
+    over time: everyone, and diabetes before kidney disease.
     """
     from worker import embedded
 
@@ -65,7 +77,11 @@ def demo(
     service = embedded.Supervisor(settings, api_command(settings, "error"))
     with service, WatchfulClient(f"http://{settings.host}:{settings.port}", service.watch_once) as client:
         _wait_until_ready(client)
-        reports = _run(client, Sizes(records, epochs, cohort), code, settings.resolved_data_dir)
+        usual = OVER_TIME if histories else RECORDS
+        given = zip((records, epochs, cohort), (usual.records, usual.epochs, usual.cohort), strict=True)
+        sizes = Sizes(*(default if value is None else value for value, default in given))
+        folder = settings.resolved_data_dir
+        reports = _run_histories(client, sizes, folder) if histories else _run(client, sizes, code, folder)
     console.print("\nReports:", *(f"  {path}" for path in reports), sep="\n", highlight=False, soft_wrap=True)
     say(f"'ehr-d3pm serve --data-dir {data_dir}' goes on with what is there now.")
     say(f"Done in {time.perf_counter() - start:.0f} s.")
@@ -89,8 +105,29 @@ def _run(client: Client, sizes: Sizes, code: str, folder: Path) -> list[Path]:
     for job_id in (plain, asked):
         _release_if_withheld(client, job_id)
     _show_effect(client, plain, asked, code)
+    return _pages(client, folder, {"unconditional": plain, "conditioned": asked})
+
+
+def _run_histories(client: Client, sizes: Sizes, folder: Path) -> list[Path]:
+    dataset_id = learned_from_histories(client, sizes.records)
+    settings = {"training": {"epochs": sizes.epochs}}
+    train = wait_with_bars(client, client.train(dataset_id, name="demo, over time", settings=settings), "train")
+    model_id = train["result"]["model_id"]
+    cohorts = {
+        "unconditional": history_cohort(client, "generate", model_id, sizes.cohort, None),
+        "conditioned": history_cohort(client, "with an order", model_id, sizes.cohort, ASKED),
+    }
+    show_histories(client, dataset_id, model_id, sizes.cohort, cohorts)
+    for job_id in cohorts.values():
+        _release_if_withheld(client, job_id)
+    show_order(client, cohorts)
+    return _pages(client, folder, cohorts)
+
+
+def _pages(client: Client, folder: Path, cohorts: dict[str, str]) -> list[Path]:
+    """The reports as pages, by what the cohorts are called."""
     paths = []
-    for name, job_id in (("unconditional", plain), ("conditioned", asked)):
+    for name, job_id in cohorts.items():
         paths.append(folder / f"report-{name}.html")
         paths[-1].write_text(client.report_page(job_id), encoding="utf-8")
     return paths

@@ -7,7 +7,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ehr.codes.systems import domain_of, split_code
 from ehr.courses import (
+    AgeOnset,
+    AgeOnsetBeside,
+    AgePair,
+    AgePoint,
     Courses,
     CoursesBeside,
     Onset,
@@ -25,14 +30,18 @@ from ehr.vocabulary import Vocabulary
 from worker.engine.metrics.measurement import SMALLEST_SLICE
 from worker.engine.metrics.time.ks import gaps_of, visits_of
 from worker.engine.metrics.time.onset import onsets
+from worker.engine.metrics.time.onset_age import first_ages
 
 Ints = NDArray[np.int64]
 GAPS = (1, 8, 31, 91, 181, 366, 731, 1826)  # where bins of days begin
 VISITS = (1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25, 31, 41, 61, 101)  # and bins of numbers of visits
 SINCE = (7, 14, 30, 60, 90, 120, 180, 270, 365, 545, 730, 1095, 1460, 1825, 2555, 3650)  # days of points of curves
+ICD10_OTHERS = ("R", "V", "W", "X", "Y", "Z")
+NO_DISEASES = {"ICD10CM": ICD10_OTHERS, "ICD10": ICD10_OTHERS, "ICD9DX": ("V", "E", "78", "79")}
+AGES = (*range(5, 100, 5), 125)  # years at which curves have points
 TIMELINES, MOST_VISITS, MOST_CODES = 6, 40, 6  # patients that are drawn; visits and codes of each
 KINDS = "VISIT:"  # that a visit is of a kind is no event
-CURVES, FEWEST = 4, 100  # pairs of codes that are drawn; patients who must have one in that order
+CURVES, FEWEST = 4, 100  # pairs of codes that are drawn, and diseases; patients who must have one
 SHOWN_PATIENTS = 2_000  # whose pairs of codes are looked at,
 MOST_PAIRS = 5_000_000  # and how many of those are held in memory
 
@@ -65,6 +74,7 @@ class CourseTally:
             gaps=_shares(self.gaps, GAPS),
             visits=_shares(self.visits, VISITS),
             onsets=[] if shown is None else _onsets(shown, self.vocabulary),
+            ages=[] if shown is None else _ages(shown, self.vocabulary),
         )
 
 
@@ -78,6 +88,7 @@ def courses_beside(cohort: Histories, real: Histories, vocabulary: Vocabulary) -
         gaps=_pairs(gaps_of(cohort), gaps_of(real), GAPS),
         visits=_pairs(visits_of(cohort), visits_of(real), VISITS),
         onsets=_onsets_beside(cohort, real, vocabulary),
+        ages=_ages_beside(cohort, real, vocabulary),
     )
 
 
@@ -88,6 +99,7 @@ def codes_in(courses: Courses | CoursesBeside) -> Iterator[str]:
         yield from (each.code for each in timeline.codes)
     for onset in courses.onsets:
         yield from (onset.first, onset.then)
+    yield from (each.code for each in courses.ages)
 
 
 def timelines(histories: Histories, vocabulary: Vocabulary) -> list[Timeline]:
@@ -200,4 +212,48 @@ def _onsets_beside(cohort: Histories, real: Histories, vocabulary: Vocabulary) -
             for day in ends
         ]
         shown.append(OnsetBeside(first=vocabulary.codes[first], then=vocabulary.codes[then], points=points))
+    return [each for each in shown if len(each.points) > 1]
+
+
+def _ages_of(histories: Histories, vocabulary: Vocabulary) -> dict[int, Ints]:
+    """The ages at which each disease comes first, of those that enough patients have, the commonest first."""
+    code, age, _ = first_ages(histories, vocabulary.codes)
+    counts = np.bincount(code, minlength=len(vocabulary))
+    common = [place for place in np.argsort(-counts, kind="stable").tolist() if counts[place] >= FEWEST]
+    return {place: age[code == place] for place in common if _is_disease(vocabulary.codes[place])}
+
+
+def _is_disease(name: str) -> bool:
+    """A condition that is no examination, vaccination, symptom or cause of an accident."""
+    system, code = split_code(name)
+    return domain_of(system) == "condition" and not code.startswith(NO_DISEASES.get(system, ()))
+
+
+def _ages(histories: Histories, vocabulary: Vocabulary) -> list[AgeOnset]:
+    shown = list(_ages_of(histories, vocabulary).items())[:CURVES]
+    return [
+        AgeOnset(
+            code=vocabulary.codes[place],
+            points=[AgePoint(age=age, synthetic=float((ages < age).mean())) for age in AGES[:-1]],
+        )
+        for place, ages in shown
+    ]
+
+
+def _ages_beside(cohort: Histories, real: Histories, vocabulary: Vocabulary) -> list[AgeOnsetBeside]:
+    code, age, _ = first_ages(cohort, vocabulary.codes)
+    shown = []
+    for place, real_ages in list(_ages_of(real, vocabulary).items())[:CURVES]:
+        ours = age[code == place]
+        counts = np.array([((real_ages >= a) & (real_ages < b)).sum() for a, b in pairwise((0, *AGES))])
+        points = [
+            AgePair(
+                age=AGES[last],
+                synthetic=float((ours < AGES[last]).mean()) if len(ours) else 0.0,
+                real=float((real_ages < AGES[last]).mean()),
+            )
+            for _, last in large_bins(counts)
+            if last < len(AGES) - 1
+        ]
+        shown.append(AgeOnsetBeside(code=vocabulary.codes[place], points=points))
     return [each for each in shown if len(each.points) > 1]

@@ -28,23 +28,37 @@ def plausible_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan:
     test, train, synth = (subject.inside(name) for name in ("test", "train", "cohort"))
     against = f"real test records that satisfy the condition{CUT}" if subject.is_conditioned else "real test records"
     steps: list[tuple[str, partial[Metrics]]] = []
+    held = _held_to_rules(subject, synth, test)
     if subject.groups is not None:
-        steps.append((GROUPS_BROKEN.name, partial(_groups, subject.groups, *_grouped(subject, synth, test))))
-    if subject.rules is not None:  # a cohort that was asked to break a rule is not held to it
-        rules = subject.rules.without(subject.condition)
-        steps.append((RULES_BROKEN.name, partial(_rules, rules, synth, test, subject.vocabulary.codes)))
+        steps.append((GROUPS_BROKEN.name, partial(_groups, subject.groups, *held)))
+    if subject.rules is not None:
+        steps.append((RULES_BROKEN.name, partial(_rules, _rules_of(subject), *held, subject.vocabulary.codes)))
     codes, (stream,) = subject.vocabulary.codes, rng.spawn(1)
     steps.append((DISTINGUISHER.name, partial(_told_apart, synth, test, train, codes, stream)))
     plan: Plan[Metrics] = steps
     return FamilyPlan.measuring(against, plan)
 
 
-def _grouped(subject: Subject, synth: Records, test: Records) -> tuple[Records, Records]:
-    """The records of which groups are true: of patients over time, each visit with what its patient is."""
+def _held_to_rules(subject: Subject, synth: Records, test: Records) -> tuple[Records, Records]:
+    """The records of which groups and rules are true: of patients over time, each visit with what its patient is."""
     found = subject.over_time
     if found is None:
         return synth, test
     return found.inside("cohort").visits_with_static(), found.inside("test").visits_with_static()
+
+
+def _rules_of(subject: Subject) -> Rules:
+    """A cohort that was asked to break a rule is not held to it. Where patients over time are asked for what a found
+    rule excludes, all found rules give way as a whole (docs/decisions/0111)."""
+    assert subject.rules is not None
+    over_time = subject.over_time
+    if over_time is None or over_time.condition is None:
+        return subject.rules.without(subject.condition)
+    rules = subject.rules
+    for asked in over_time.condition.at_visits():
+        if len(rules.without(asked)) < len(rules):
+            rules = subject.rules.only_certain.without(asked)
+    return rules
 
 
 def _groups(groups: Groups, synth: Records, test: Records) -> Metrics:

@@ -36,7 +36,8 @@ def time_plan(subject: Subject, rng: np.random.Generator) -> FamilyPlan | None:
         cohort, test, train = (looked_at(found.inside(name), few_rng) for name in ("cohort", "test", "train"))
         chain = MarkovGenerator.fit(HistoryFit(train))
         last_visit = chain.sample(HistoryRequest(len(train), int(markov_rng.integers(2**62))))
-        return {name: partial(measure) for name, measure in plan_time(cohort, test, train, last_visit, metrics_rng)}
+        sets, codes = (cohort, test, train, last_visit), subject.vocabulary.codes
+        return {name: partial(measure) for name, measure in plan_time(*sets, metrics_rng, codes=codes)}
 
     def measured(name: str) -> Result:
         return plan()[name]()

@@ -200,7 +200,8 @@ class Encoder:
     def _present(self, row: Ints) -> Mask:
         """Which records are there."""
         if self._count == 0 or len(self.codes) == 0:
-            raise DataError("the upload has no usable row")
+            why = ", ".join(f"{reason} ({each['rows']:,} rows)" for reason, each in self.rejects.summary().items())
+            raise DataError(f"the upload has no usable row{f'; rejected: {why}' if why else ''}")
         present = np.zeros(len(self.records), dtype=bool)
         present[row] = True
         for whole in self._whole:

@@ -24,6 +24,7 @@ class Choices:
     holdout_share: float = 0.1
     masked_age: int | None = None
     max_visits: int = 500  # of a patient
+    birth_years: bool = False  # of histories: make codes of the ten years of a patient's birth
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ehr.codes.systems import AGE, OTHER_VISIT, SEX, VISIT, split_code
+from ehr.codes.systems import ABOUT_PATIENTS, OTHER_VISIT, VISIT, split_code
 from ehr.disclosure import shown
 from ehr.formats.read.protocol import Visits
 from ehr.histories import Histories
@@ -23,7 +23,7 @@ STRONGEST = (f"{VISIT}:9201", f"{VISIT}:9203")
 
 
 class HistoryEncoder(Encoder):
-    """Its records are visits. Codes of sex and age belong to the patient, whichever visit's rows have them."""
+    """Its records are visits. Codes of who a patient is belong to the patient, whichever visit's rows have them."""
 
     record_called = "visit-id-or-date"
 
@@ -51,7 +51,7 @@ class HistoryEncoder(Encoder):
         there = self.present[row]
         left_out = int((~there).sum())
         row, code = row[there], code[there]
-        plain = ~self._of_systems(code, (SEX, AGE, VISIT))
+        plain = ~self._of_systems(code, (*ABOUT_PATIENTS, VISIT))
         about = self._static(row, code, patients, line, choices)
         kinds = self._kinds(row, code, line, choices)
         visits = [(line.place[row[plain]], code[plain]), kinds]
@@ -78,12 +78,12 @@ class HistoryEncoder(Encoder):
         return known[code]
 
     def _static(self, row: Ints, code: Ints, patients: Ints, line: Timeline, choices: Choices) -> tuple[Ints, Ints]:
-        """(patient, code) of sex and age band at the first visit: as a table of patients has them, else as the rows of
-        the earliest visit that has any."""
+        """(patient, code) of sex, age band at the first visit and years of birth: as a table of patients has them, else
+        as the rows of the earliest visit that has any."""
         owners, codes = [], []
         first_days = line.days[line.offsets[:-1]]
-        said = self._about_people(line.owners, first_days, choices)
-        for system, (known, of_people) in zip((SEX, AGE), said, strict=True):
+        said = (*self._about_people(line.owners, first_days, choices), self._births(line.owners, first_days, choices))
+        for system, (known, of_people) in zip(ABOUT_PATIENTS, said, strict=True):
             owners.append(np.flatnonzero(known))
             codes.append(of_people)
             mine = self._of_systems(code, (system,)) & ~known[patients[row]]
@@ -92,6 +92,12 @@ class HistoryEncoder(Encoder):
             owners.append(whose)
             codes.append(code[mine][order][first])
         return np.concatenate(owners), np.concatenate(codes)
+
+    def _births(self, owner: Ints, day: Ints, choices: Choices) -> tuple[Mask, Ints]:
+        """(of whom it is known, codes) of years of birth; of nobody unless they are asked for."""
+        bands = self._people.birth_bands(owner, day, choices.masked_age) if choices.birth_years else [None] * len(owner)
+        known = np.array([band is not None for band in bands], dtype=bool)
+        return known, np.array([self.codes.number(band) for band in bands if band is not None], dtype=np.int64)
 
     def _kinds(self, row: Ints, code: Ints, line: Timeline, choices: Choices) -> tuple[Ints, Ints]:
         """(visit, code) of the kind of each visit; none if nothing says any."""

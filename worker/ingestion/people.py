@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ehr.codes.systems import BANDS, SEX, age_band
+from ehr.codes.systems import BANDS, SEX, age_band, birth_band
 from ehr.formats.read.protocol import Patients
 from worker.ingestion.numbering import EMPTY, Growing, Ints, Numbering
 
@@ -53,15 +53,31 @@ class People:
     def codes(self, patient: Ints, day: Ints, masked_age: int | None) -> tuple[list[str | None], list[str | None]]:
         """(sex, age band on that day) of patients, as codes; None where it is not known."""
         sex = self.sex.up_to(int(patient.max(initial=0)) + 1)[patient]
-        birth = self.birth.up_to(int(patient.max(initial=0)) + 1)[patient]
-        known = (birth != UNKNOWN) & (day != UNKNOWN)
-        age = np.full(len(patient), -1, dtype=np.int64)
-        age[known] = _years(birth[known], day[known])
+        age = self._ages(patient, day)
         if masked_age is not None:
             age[age >= masked_age] = OVER_89
         sexes: list[str | None] = [None, f"{SEX}:F", f"{SEX}:M"]
         bands = [age_band(int(years)) if 0 <= years <= OLDEST else None for years in range(OLDEST + 1)]
         return [sexes[s] for s in sex], [bands[years] if 0 <= years <= OLDEST else None for years in age.tolist()]
+
+    def birth_bands(self, patient: Ints, day: Ints, masked_age: int | None) -> list[str | None]:
+        """In which ten years patients were born, as codes; None where it is not known, or was moved to hide an age."""
+        age, birth = self._ages(patient, day), self._births(patient)
+        known = (age >= 0) & (age < (OLDEST + 1 if masked_age is None else min(masked_age, OLDEST + 1)))
+        years = birth.astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64) + 1970
+        return [birth_band(int(year)) if there else None for year, there in zip(years, known, strict=True)]
+
+    def _births(self, patient: Ints) -> Ints:
+        births: Ints = self.birth.up_to(int(patient.max(initial=0)) + 1)[patient]
+        return births
+
+    def _ages(self, patient: Ints, day: Ints) -> Ints:
+        """Of patients on a day, in whole years; -1 where it is not known."""
+        birth = self._births(patient)
+        known = (birth != UNKNOWN) & (day != UNKNOWN)
+        age = np.full(len(patient), -1, dtype=np.int64)
+        age[known] = _years(birth[known], day[known])
+        return age
 
 
 def common_bands(bands: list[str | None], least: int) -> list[str | None]:

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from ehr.errors import DataError
 from ehr.records import indptr_of
 from worker.ingestion.numbering import Ints
-from worker.ingestion.people import UNKNOWN
 
 NOWHERE = -1
+# Days since 1970 of 1900 and 2300. Dates that were shifted to protect people lie up to two hundred years ahead; others
+# outside stand for "not known", and would make gaps of centuries.
+CALENDAR = (-25_567, 120_530)
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,14 @@ class Timeline:
 
 
 def timeline(present: NDArray[np.bool_], owner: Ints, day: Ints, death: Ints, most_visits: int) -> Timeline:
-    """`owner` and `day` are of records, `death` of patients; numbers below 0 and UNKNOWN where they are not known.
+    """`owner` and `day` are of records, `death` of patients; below 0 and `people.UNKNOWN` where they are not known.
 
-    Visits without a date are left out, and those after the patient's death. Whatever order they come in, they are put
-    in the order of their dates; visits of one day are one visit; of a longer history the first `most_visits` stay.
+    Visits without a date are left out (one outside of `CALENDAR` is none), and those after the patient's death.
+    Whatever order they come in, they are put in the order of their dates; visits of one day are one visit; of a longer
+    history the first `most_visits` stay.
     """
     named = present & (owner >= 0)
-    dated = named & (day != UNKNOWN)
+    dated = named & (day >= CALENDAR[0]) & (day < CALENDAR[1])
     alive = dated.copy()
     alive[dated] = day[dated] <= death[owner[dated]]
     records = np.flatnonzero(alive)

@@ -32,6 +32,7 @@ T = TypeVar("T")
 REJECTION = "rejection"
 BUDGET_SECONDS = 1.2  # slow networks are measured with fewer calls than they need, or on fewer records
 ROWS = (16, 128, CHUNK)
+PATIENTS = (16, 64, 256, CHUNK)
 
 
 def measured_costs(
@@ -106,8 +107,8 @@ def measured_history_costs(
 def _history_cost(
     generator: HistoryGenerator, condition: HistoryCondition | None, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """How long a patient's visits are differs, and what a batch takes hardly grows while it is small: a full chunk is
-    drawn where that is affordable."""
+    """A full chunk is drawn where that is affordable. Otherwise it is on the line through the two largest numbers of
+    patients that were drawn: every visit has a price that hardly grows with those who have one."""
 
     def draw(rows: int) -> tuple[float, int | None]:
         start = time.perf_counter()
@@ -117,15 +118,18 @@ def _history_cost(
         return time.perf_counter() - start, peak
 
     draw(1)  # libraries load, threads start
-    rows = ROWS[0]
-    seconds, peak = draw(rows)
-    for more in ROWS[1:]:
-        if seconds * (more / rows) ** 0.5 > BUDGET_SECONDS:
+    drawn = [(PATIENTS[0], *draw(PATIENTS[0]))]
+    for rows in PATIENTS[1:]:
+        if len(drawn) > 1 and drawn[-1][1] * (rows / drawn[-1][0]) ** 0.5 > BUDGET_SECONDS:
             break
-        rows = more
-        seconds, peak = draw(rows)
-    scale = CHUNK / rows
-    return _cost_row(None, seconds * scale, 0.0, None if peak is None else int(peak * scale))
+        drawn.append((rows, *draw(rows)))
+    (fewer, *least), (rows, *most) = drawn[-2:]
+    seconds, peak = (
+        None if low is None or high is None else high + max(high - low, 0) * (CHUNK - rows) / (rows - fewer)
+        for low, high in zip(least, most, strict=True)
+    )
+    assert seconds is not None
+    return _cost_row(None, seconds, 0.0, None if peak is None else int(peak))
 
 
 def _cost(generator: Generator, request: SampleRequest, vocabulary: Vocabulary) -> dict[str, Any]:

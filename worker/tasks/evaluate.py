@@ -127,9 +127,9 @@ def _subject(run: JobRun, payload: EvaluatePayload) -> Subject:
         effective=effective_records(run.runtime.store, manifest) if is_conditioned else None,
         labels=payload.labels,
         codes_left_out=left_out,
-        # of patients over time, groups hold at each visit; whether rules do is not measured yet
+        # of patients over time, both hold at each visit
         groups=dataset.groups if dataset.histories is None or over_time is not None else None,
-        rules=dataset.rules if dataset.histories is None else None,
+        rules=dataset.rules if dataset.histories is None or over_time is not None else None,
         over_time=over_time,
         attack=dataset.may_be_attacked and (not own_data or _may_attack_own(run, cohort)),
     )

@@ -58,8 +58,15 @@ def ingest(run: JobRun) -> Outcome:
             encoder.add(batch)
     run.progress.step("encode", maximum=1)
     shares = payload.test_share, payload.holdout_share
-    most = reader.masked_age, settings.max_visits
-    choices = Choices(payload.min_records, settings.max_codes, payload.rollup, *shares, *most)
+    choices = Choices(
+        payload.min_records,
+        settings.max_codes,
+        payload.rollup,
+        *shares,
+        masked_age=reader.masked_age,
+        max_visits=settings.max_visits,
+        birth_years=payload.birth_years,
+    )
     encoded = encoder.finish(choices)
     run.check()
     run.progress.step("store", maximum=1)

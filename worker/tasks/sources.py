@@ -5,7 +5,8 @@ from typing import Any
 
 from ehr.conditions import Condition, Target
 from ehr.generators import CHUNK
-from ehr.history_conditions import HistoryCondition
+from ehr.history_conditions import AskedHistoryCondition, HistoryCondition
+from ehr.history_targets import HistoryTarget, resolve_targets
 from model_store.bundles import Bundle
 from model_store.cohorts import pack_history_part, pack_part
 from model_store.repositories import PartClaim
@@ -66,6 +67,7 @@ class HistorySource:
     generator: HistoryGenerator
     payload: GeneratePayload
     condition: HistoryCondition | None
+    targets: tuple[HistoryTarget, ...]
 
     def draw(self, part: PartClaim, on_progress: SampleProgress) -> bytes:
         """The same, for patients over time."""
@@ -74,6 +76,7 @@ class HistorySource:
             n=part.n_records,
             seed=self.payload.seed,
             condition=self.condition,
+            targets=self.targets,
             steps=self.payload.steps,
             first_chunk=part.first_record // CHUNK,
             effective_size=size,
@@ -82,7 +85,7 @@ class HistorySource:
         return pack_history_part(part.first_record, histories, self.bundle.vocabulary, size.of(len(histories)))
 
     def resolved(self) -> dict[str, Any]:
-        method = None if self.condition is None else "exact"
+        method = None if self.condition is None and not self.targets else "exact"
         sampling = self.generator.spec.sampling(self.payload.sampling, {}, method)
         return {"method": method, "steps": self.payload.steps, "sampling": sampling}
 
@@ -91,7 +94,7 @@ def source_of(runtime: Runtime, owner: str, payload: dict[str, Any]) -> Source |
     checked = GeneratePayload.model_validate(payload)
     row, bundle, generator = model_of(runtime, owner, checked.model_id)
     if isinstance(generator, HistoryGenerator):
-        condition = None if checked.history is None else checked.history.resolve(bundle.vocabulary)
-        asks = condition is not None and not condition.is_empty
-        return HistorySource(row, bundle, generator, checked, condition if asks else None)
+        condition = (checked.history or AskedHistoryCondition()).resolve(bundle.vocabulary)
+        targets = resolve_targets(bundle.vocabulary, condition, checked.targets)
+        return HistorySource(row, bundle, generator, checked, None if condition.is_empty else condition, targets)
     return Source(row, bundle, generator, checked, *resolved(checked, bundle.vocabulary))

@@ -2,16 +2,22 @@
 const builder = document.getElementById("builder");
 if (builder) {
   const overTime = "overTime" in builder.dataset;
-  const asked = { all_of: [], any_of: [], none_of: [], targets: [], ever: [], never: [], first: [], then: [] }; // and any_of-2 ...
+  const asked = { all_of: [], any_of: [], none_of: [], targets: [], ever: [], never: [], first: [], then: [], start: [] }; // and any_of-2 ...
   const estimate = document.getElementById("estimate");
   const preview = document.getElementById("preview");
 
   const codes = (kind) => asked[kind].map((each) => each.code);
   const bounds = () => Object.fromEntries(
     [...builder.querySelectorAll("[data-bound]")].filter((each) => each.value !== "").map((each) => [each.name, Number(each.value)]));
+  const shares = () => asked.targets.map((each) => ({ codes: [each.code], share: each.share }));
+  const system = (code) => code.split(":")[0];
+  const bySystem = (kind) => // of several age bands one, and of several sexes
+    [...new Set(codes(kind).map(system))].map((name) => codes(kind).filter((code) => system(code) === name));
   const ofHistories = () => ({
     model_id: builder.elements.model_id.value,
+    targets: shares(),
     history: {
+      start: { any_of: bySystem("start") },
       ever: codes("ever"),
       never: codes("never"),
       before: codes("first").flatMap((first) => codes("then").map((then) => ({ first, then }))),
@@ -27,7 +33,7 @@ if (builder) {
         .map((kind) => asked[kind].map((each) => each.code)),
       none_of: asked.none_of.map((each) => each.code),
     },
-    targets: asked.targets.map((each) => ({ codes: [each.code], share: each.share })),
+    targets: shares(),
   });
   const request = overTime ? ofHistories : ofRecords;
   const whole = () => ({

@@ -25,6 +25,7 @@ from ehr_d3pm.cli.output import (
 )
 from ehr_d3pm.client import Client
 
+SAID_IN_WORDS = ("before", "at_visit", "visits", "days", "prompt")  # parts of a history
 FAIL_ON = "end with exit code 6 if no record of the model's own is like it (unseen), or if it would wait (withheld)"
 
 
@@ -46,7 +47,24 @@ def _condition(cohort: dict[str, Any]) -> str:
     words = [*asked.get("all_of", []), *(" or ".join(group) for group in asked.get("any_of", []))]
     words += [f"not {code}" for code in asked.get("none_of", [])]
     words += [f"{' or '.join(target['codes'])}={target['share']:g}" for target in request.get("targets") or []]
+    words += _over_time(request.get("history") or {})
     return ", ".join(words)
+
+
+def _over_time(history: dict[str, Any]) -> list[str]:
+    """What patients over time were asked to be, in few words."""
+    words = [f"ever {code}" for code in history.get("ever", [])]
+    words += [f"never {code}" for code in history.get("never", [])]
+    words += [f"{order['first']} before {order['then']}" for order in history.get("before", [])]
+    words += [f"something at visit {each['visit']}" for each in history.get("at_visit", [])]
+    least, most = history.get("fewest_visits", 1), history.get("most_visits")
+    words += [f"{least} to {most or 'any'} visits"] if (least, most) != (1, None) else []
+    least, most = history.get("shortest_days", 0), history.get("longest_days")
+    words += [f"{least} to {most or 'any'} days"] if (least, most) != (0, None) else []
+    start = history.get("start") or {}
+    words += [*start.get("all_of", []), *(" or ".join(group) for group in start.get("any_of", []))]
+    words += [f"not {code}" for code in start.get("none_of", [])]
+    return [*words, *([f"after {len(given)} given visits"] if (given := history.get("prompt")) else [])]
 
 
 cli = collection(
@@ -246,7 +264,9 @@ def _changes(relaxation: dict[str, Any]) -> str:
         words.append(f"with {each['code']}{name} for {each['asked']}")
     for each in relaxation["dropped"]:
         why = f" ({each['reason']})" if each.get("reason") else ""
-        words.append(f"without {each['field']} {', '.join(each['codes'])}{why}")
+        # what is dropped of a history is said in words; of other fields, codes are
+        field = "" if each["field"] in SAID_IN_WORDS else f"{each['field']} "
+        words.append(f"without {field}{', '.join(each['codes'])}{why}")
     return "; ".join(words)
 
 

@@ -13,7 +13,7 @@ from ehr_d3pm.cli.output import Exit, fail
 
 REPEATABLE = "repeatable; * is a wildcard"
 ANY_OF = "every record has one of those given; with commas (A,B) each is a group of its own; * is a wildcard"
-TARGET = "'ICD10CM:E11*=0.3': 30% of the records have it and the rest do not; repeatable"
+TARGET = "'ICD10CM:E11*=0.3': 30% of the records (of histories: patients, ever) have it, the rest do not; repeatable"
 HISTORY = 'of models of histories, as docs/api.md has it: \'{"before": [{"first": "E11*", "then": "N18*"}]}\''
 SAMPLING = "dealt (rare codes as common as the model says) or independent (every record by itself)"
 Words = list[str] | None

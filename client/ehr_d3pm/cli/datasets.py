@@ -108,6 +108,7 @@ def upload(
     rollup: Annotated[str | None, typer.Option(help="how to group ICD codes; `ehr-d3pm formats` lists them")] = None,
     codes_from: Annotated[str | None, typer.Option(help="in OMOP tables: source or concept")] = None,
     demographics: Annotated[bool, typer.Option(help="add codes for sex and age band")] = True,
+    birth_years: Annotated[bool, typer.Option(help="of histories: add codes for the decade of birth")] = False,
     default_vocabulary: Annotated[str | None, typer.Option(help="code system of tables that name none")] = None,
     min_records: Annotated[int | None, typer.Option(help="drop codes found in fewer records")] = None,
     holdout_share: Annotated[float | None, typer.Option(help="share of patients kept for early stopping")] = None,
@@ -134,6 +135,7 @@ def upload(
             rollup=rollup,
             codes_from=codes_from,
             demographics=demographics,
+            birth_years=birth_years or None,
             default_vocabulary=default_vocabulary,
             min_records=min_records,
             holdout_share=holdout_share,
@@ -161,10 +163,22 @@ def _what_was_read(summary: dict[str, Any]) -> str:
     how = "recognised as" if found["recognised"] else "read as"
     tables = ", ".join(sorted({table["table"] for table in found["tables"]}))
     records = "few" if summary["records"] is None else f"{summary['records']:,}"
-    read = f"{how} {found['name']} ({tables}): {records} records, one per {found['unit']}, {summary['codes']:,} codes"
+    what = f"records, one per {found['unit']}"
+    if found["unit"] == "history":
+        visits = summary.get("visits")
+        what = f"patients with {'few' if visits is None else f'{visits:,}'} visits in order"
+    read = f"{how} {found['name']} ({tables}): {records} {what}, {summary['codes']:,} codes"
     groups = [f"{group['rule']} of {group['codes']}" for group in summary.get("groups", [])]
     held = f"\nevery record has {', '.join(groups)}" if groups else ""
-    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected{_labs_read(summary)}{held}"
+    more = f"{_labs_read(summary)}{_rules_applied(summary)}{held}"
+    return f"{read}; {rows['read']:,} rows read, {rows['rejected']:,} rejected{more}"
+
+
+def _rules_applied(summary: dict[str, Any]) -> str:
+    """What became of visits without dates, out of order, on one day, after a death; counts of 1 to 10 are not shown."""
+    counted = {rule: n for rule, n in (summary.get("history_rules") or {}).items() if rule != "most_visits" and n != 0}
+    said = [f"{rule.replace('_', ' ')}: {'few' if n is None else f'{n:,}'}" for rule, n in counted.items()]
+    return "".join(f"\n{line}" for line in said)
 
 
 def _labs_read(summary: dict[str, Any]) -> str:

@@ -35,6 +35,8 @@ DATED = {
     "death": ("death_date",),
 }
 
+OF_HISTORIES = ("record_id", "sex", "birth_date", "birth_year", "death_date")
+
 
 class LongReader(Reader):
     name = "long"
@@ -63,9 +65,11 @@ class LongReader(Reader):
         if self.over_time and not set(DATED["day"]) & set(there):
             missing.append("date")
         if missing:  # the names that are there are not told: without a header they would be somebody's data
+            required = ("patient_id", "date", "code") if self.over_time else REQUIRED
+            optional = (*OPTIONAL, *OF_HISTORIES) if self.over_time else OPTIONAL
             raise DataError(
                 f"{file.called} has no column {' and no column '.join(missing)}; its first line must name the columns"
-                f" {', '.join(REQUIRED)} and may name {', '.join(OPTIONAL)}"
+                f" {', '.join(required)} and may name {', '.join(name for name in optional if name not in required)}"
             )
         chosen = {name: name for name in READ if name in there}
         if (called := next((name for name in NAMES if there.count(name) == 1), None)) is not None:

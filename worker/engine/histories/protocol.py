@@ -14,7 +14,8 @@ from ehr.generators import CHUNK, GeneratorSpec
 from ehr.generators.config import Config
 from ehr.groups import Groups
 from ehr.histories import Histories
-from ehr.history_conditions import HistoryCondition, HistoryTarget
+from ehr.history_conditions import HistoryCondition
+from ehr.history_targets import HistoryTarget
 from ehr.records import Records, indptr_of
 from ehr.rules import Rules
 from worker.engine.checkpoints import Checkpoint

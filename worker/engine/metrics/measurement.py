@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ehr.errors import ConfigError
-from ehr.histories import Histories
 from ehr.records import Records
 from ehr.reports import FAMILIES, Verdict
 
@@ -115,10 +114,12 @@ class CohortMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryMetric(Metric):
-    """A metric that compares patients over time with real ones: measure(cohort, test, rng)."""
+    """A metric that compares patients over time with real ones: measure(cohort, test, rng), and `codes` as a keyword
+    where it must know what codes mean."""
 
     family: str = "time"
-    measure: Callable[[Histories, Histories, np.random.Generator], Measurement]
+    measure: Callable[..., Measurement]
+    needs_codes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ import numpy as np
 
 from ehr.errors import ConfigError, DataError
 from ehr.histories import Histories
-from worker.engine.metrics.measurement import HistoryMetric, Plan, Result
+from worker.engine.metrics.measurement import HistoryMetric, Measurement, Plan, Result
 from worker.engine.metrics.time.ks import GAP_KS, VISITS_KS
 from worker.engine.metrics.time.next_visit import NEXT_AUROC, NEXT_RECALL, READMISSION
 from worker.engine.metrics.time.onset import ONSET
+from worker.engine.metrics.time.onset_age import ONSET_AGE
 from worker.engine.metrics.time.r2 import NOREPEAT_R2, SIX_R2
 from worker.engine.metrics.time.recurrence import RECURRENCE
 from worker.engine.metrics.time.yardsticks import shuffled
@@ -24,6 +25,7 @@ TIME: tuple[HistoryMetric, ...] = (
     VISITS_KS,
     RECURRENCE,
     ONSET,
+    ONSET_AGE,
     NEXT_RECALL,
     NEXT_AUROC,
     READMISSION,
@@ -38,10 +40,11 @@ def plan_time(
     rng: np.random.Generator,
     names: Sequence[str] | None = None,
     others: Mapping[str, Histories] | None = None,
+    codes: Sequence[str] | None = None,
 ) -> Plan[Result]:
     """Every metric of time (or those in `names`) beside its yardsticks: real training patients (`floor`), the same with
     their visits `shuffled`, and patients of a model that knows the last visit only (`markov`). `others` are measured in
-    the same way, under their names.
+    the same way, under their names. `codes`: the vocabulary; without it, what needs to know ages is absent.
 
     All cohorts have one size, because only values at one size can be compared.
     """
@@ -60,9 +63,13 @@ def plan_time(
         return known | {name: each.take(np.arange(size)) for name, each in (others or {}).items()}
 
     def measure(metric: HistoryMetric, seed: np.random.SeedSequence) -> Result:
+        if metric.needs_codes and codes is None:
+            return Result(metric, dict.fromkeys(cohorts(), Measurement(absent="what codes mean is not known")))
+        known = {"codes": codes} if metric.needs_codes else {}
         # one stream for all cohorts of a metric: what is drawn to measure one is drawn to measure the others
         measured = {
-            role: metric.measure(cohort, test, np.random.default_rng(seed)) for role, cohort in cohorts().items()
+            role: metric.measure(cohort, test, np.random.default_rng(seed), **known)
+            for role, cohort in cohorts().items()
         }
         return Result(metric, measured)
 
