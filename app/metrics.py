@@ -9,8 +9,9 @@ from sqlalchemy import func, select
 from model_store.clock import now
 from model_store.database import Database
 from model_store.repositories import CountRepository, OutboxRepository
+from model_store.repositories.counts import WHATS
 from model_store.tables import Discard, Job
-from worker.contract import QUEUES
+from worker.contract import KINDS, QUEUES
 
 LATE_SECONDS = 3600.0
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -45,9 +46,11 @@ class JobGauges:
         yield GaugeMetricFamily("ehr_d3pm_late_removals", "Folders whose removal is an hour late", value=removals)
         times = CounterMetricFamily("ehr_d3pm_attempts", "Attempts begun and how they ended", labels=["kind", "what"])
         seconds = CounterMetricFamily("ehr_d3pm_attempt_seconds", "How long those took", labels=["kind", "what"])
-        for row in counts:
-            times.add_metric([row.kind, row.what], row.times)
-            seconds.add_metric([row.kind, row.what], row.seconds)
+        # From 0 on: Prometheus sees no increase in a series that begins with its first event, and would raise no alert.
+        none_yet = {(kind, what): (0, 0.0) for kind in KINDS for what in WHATS}
+        for labels, told in (none_yet | {(row.kind, row.what): (row.times, row.seconds) for row in counts}).items():
+            times.add_metric(labels, told[0])
+            seconds.add_metric(labels, told[1])
         yield times
         yield seconds
 

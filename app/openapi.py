@@ -50,7 +50,7 @@ ERRORS = {
     "409": "The present state does not allow this",
     "413": "The request is too large",
     "422": "The request cannot be carried out as it is",
-    "429": "The key has had as much of this model as it may have",
+    "429": "As much as the owner or the key may have; it says of what, and `Retry-After` when waiting helps",
     "416": "There is nothing in this range",
     "500": "Something went wrong",
     "503": "Something the service needs does not answer",

@@ -14,6 +14,8 @@ from benchmarks._million import bundle_of, stored, untrained
 from benchmarks.service import peak_rss_mib, tree
 from ehr.generators.d3pm import D3PMConfig
 from ehr_d3pm import ApiError, Client
+from model_store.database import Database
+from model_store.repositories import CohortRepository
 from worker.engine.generators import Generator
 from worker.threads import available_cores
 
@@ -37,15 +39,15 @@ class Made:
 def scaling(figures: Figures, quick: bool) -> None:
     """`workers{n}.records_per_s` with one thread each, and `workers{n}.share_of_ideal`: over so many times what one
     does, or as many times as there are cores."""
-    records = QUICK_SCALED if quick else SCALED
+    records, part = (QUICK_SCALED, 1_024) if quick else (SCALED, 4_096)
     cores, rates = available_cores(), {}
-    with new_fleet(PART_RECORDS="1024" if quick else "4096", WORKER_THREADS="1", TURN_SECONDS="3600") as fleet:
+    with new_fleet(PART_RECORDS=str(part), WORKER_THREADS="1", TURN_SECONDS="3600") as fleet:
         fleet.migrate()
         model_id = _model(fleet, 1, untrained())
         with Client(fleet.api().url, timeout=120) as client, progress_bar("records, by 1, 2 and 4 workers") as advance:
             for number in WORKERS:
                 workers = [fleet.worker() for _ in range(number)]
-                make(client, model_id, 1_024 * number, workers, lambda *_: None)  # everybody loads its libraries
+                _warm_up(fleet, client, model_id, workers, part)
                 rates[number] = records / make(client, model_id, records, workers, advance).seconds
                 for worker in workers:
                     worker.stop()
@@ -55,6 +57,18 @@ def scaling(figures: Figures, quick: bool) -> None:
     for number in WORKERS:
         figures.add(f"workers{number}.records_per_s", rates[number], "1/s")
         figures.add(f"workers{number}.share_of_ideal", rates[number] / ideal[number], "ratio")
+
+
+def _warm_up(fleet: Fleet, client: Client, model_id: str, workers: list[Running], part: int) -> None:
+    """Until each has made a part of some cohort: loading its libraries is not what is measured."""
+    drew: set[str] = set()
+    database = Database(fleet.settings.resolved_database_url, pooled=False)
+    while len(drew) < len(workers):
+        made = make(client, model_id, 2 * part * len(workers), workers, lambda *_: None)
+        with database.read_scope() as session:
+            parts = CohortRepository(session).parts(made.job_id)
+        drew |= {str(each.worker).split(":")[1] for each in parts}  # host:process:claim
+    database.close()
 
 
 def ten_million(figures: Figures, quick: bool) -> None:

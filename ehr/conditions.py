@@ -10,13 +10,14 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from ehr.errors import ConditionError
 from ehr.fields import Code
 from ehr.records import Records
 
 MOST_TERMS = 100  # of each kind in one condition
+MOST_MEMBERS = 5_000  # codes and wildcards in all groups of a condition
 # every target doubles the combinations of targets met and not met
 MOST_TARGETS = 8
 
@@ -27,10 +28,19 @@ def _flat_list_is_one_group(value: Any) -> Any:
     return value
 
 
+def _not_too_many_members(groups: list[list[str]]) -> list[list[str]]:
+    if (members := sum(map(len, groups))) > MOST_MEMBERS:
+        raise ValueError(f"groups name {members:,} codes in all; at most {MOST_MEMBERS:,}, and a wildcard is one")
+    return groups
+
+
+OneGroup = Annotated[list[Code], Field(max_length=MOST_MEMBERS)]
+SeveralGroups = Annotated[list[OneGroup], Field(max_length=MOST_TERMS)]
 Groups = Annotated[
-    list[list[Code]],
+    SeveralGroups,
     BeforeValidator(_flat_list_is_one_group),
-    WithJsonSchema(TypeAdapter(list[Code] | list[list[Code]]).json_schema() | {"maxItems": MOST_TERMS}),
+    AfterValidator(_not_too_many_members),
+    WithJsonSchema(TypeAdapter(OneGroup | SeveralGroups).json_schema()),
 ]
 
 
@@ -44,9 +54,7 @@ class AskedCondition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     all_of: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
-    any_of: Groups = Field(
-        default_factory=list, max_length=MOST_TERMS, description="a list of groups; a flat list is one group"
-    )
+    any_of: Groups = Field(default_factory=list, description="a list of groups; a flat list is one group")
     none_of: list[Code] = Field(default_factory=list, max_length=MOST_TERMS)
 
     @property

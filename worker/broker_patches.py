@@ -1,12 +1,14 @@
-"""Changes to Kombu's Redis transport, without which a worker goes deaf when the broker is lost in mid-job, and ends
-when something that is no message lies in its queue."""
+"""Changes to Celery and Kombu, without which a worker goes deaf when the broker is lost in mid-job, ends when something
+that is no message lies in its queue, and seems dead while it waits for a broker to come back."""
 
 import base64
 import json
 import logging
+from collections.abc import Callable
 from queue import Empty
 from typing import Any
 
+from celery.worker.consumer import consumer
 from kombu.transport import redis, virtual
 from redis.exceptions import RedisError
 
@@ -63,8 +65,9 @@ def is_ours(message: Any) -> bool:
         return False
 
 
-def apply() -> None:
-    deliver = redis.Transport._deliver
+def apply(while_waiting: Callable[[], None]) -> None:
+    """`while_waiting` is called every second in which there is no broker: Celery's event loop stands still then."""
+    deliver, told_to_stop = redis.Transport._deliver, consumer.maybe_shutdown
 
     def deliver_ours(transport: redis.Transport, message: Any, queue: str) -> None:
         if is_ours(message):
@@ -72,5 +75,10 @@ def apply() -> None:
         else:
             log.error("something that is no message of ours was dropped from a queue", extra={"queue": queue})
 
+    def wait() -> None:
+        while_waiting()
+        told_to_stop()
+
+    consumer.maybe_shutdown = wait
     redis.Transport.Channel = ForgivingChannel
     redis.Transport._deliver = deliver_ours  # type: ignore[method-assign, assignment]

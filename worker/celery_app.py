@@ -18,7 +18,7 @@ from worker.stopping import stopping
 from worker.sweep import SweeperProcess
 
 settings = get_settings()
-broker_patches.apply()
+broker_patches.apply(while_waiting=health.note)
 
 celery_app = Celery("ehr_d3pm", broker=settings.resolved_redis_url)
 celery_app.conf.update(

@@ -1,7 +1,8 @@
 """`python -m worker.health`: whether a worker of this machine or container lives; exit code 1 if none does.
 
-The Celery parent touches a file from its event loop, so one that hangs is not alive. Nothing is asked of the broker or
-the database: a worker that waits for them is in order, and starting it again would help nobody.
+The Celery parent touches a file from its event loop, so one that hangs is not alive; while it waits for the broker, the
+loop that waits does (worker/broker_patches.py). Nothing is asked of the broker or the database: a worker that waits for
+them is in order, and starting it again would help nobody.
 """
 
 import os

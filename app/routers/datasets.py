@@ -33,7 +33,7 @@ from app.submissions import (
     checked_payload,
     submit,
 )
-from app.uploads import Receiver, given_up_on_error, receive
+from app.uploads import MOST_FILES, Receiver, given_up_on_error, receive
 from ehr.errors import NotFoundError
 from model_store.ids import DATASET, checked_id, new_id
 from model_store.manifests import DatasetManifest
@@ -56,6 +56,7 @@ UPLOAD_BODY: dict[str, Any] = {
                     "properties": {
                         "file": {
                             "type": "array",
+                            "maxItems": MOST_FILES,
                             "minItems": 1,
                             "items": {"type": "string", "format": "binary"},
                             "description": "The tables of one upload, or one zip of them: long or wide tables, MIMIC, "

@@ -1,9 +1,9 @@
 """Parts of a cohort: there as they finish, and still there when the job failed or was cancelled."""
 
 from io import BytesIO
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy.orm import Session
 
 from app.access import Reader, Services_
@@ -15,6 +15,7 @@ from model_store.repositories import CohortRepository, WithholdingRepository
 from model_store.tables import CohortPart, Job
 
 router = APIRouter(tags=["cohorts"])
+PartNumber = Annotated[int, Path(ge=0, lt=2**31)]
 PARQUET = "application/vnd.apache.parquet"
 PART: dict[int | str, dict[str, Any]] = {
     200: {"content": {PARQUET: BINARY, **ANY_BYTES}, "description": "columns record_id and code"},
@@ -41,7 +42,9 @@ def list_cohort_parts(job_id: str, services: Services_, identity: Reader) -> Par
 
 @router.get("/cohorts/{job_id}/parts/{number}", response_class=Response, responses=PART)
 @router.head("/cohorts/{job_id}/parts/{number}", include_in_schema=False)
-def download_cohort_part(job_id: str, number: int, request: Request, services: Services_, identity: Reader) -> Response:
+def download_cohort_part(
+    job_id: str, number: PartNumber, request: Request, services: Services_, identity: Reader
+) -> Response:
     """Download one finished part as Parquet, verified. Records are numbered as in the whole cohort. With `HEAD` and
     `Range`: a list of the parts' addresses can be read as one table.
 

@@ -16,6 +16,7 @@ from ehr.references import Sink, Source
 from worker.contract import MOST_MINUTES, FormatName, MethodName, RollupName, SamplingName, method_fits
 
 Id = Annotated[str, Field(max_length=64)]
+MOST_GROUPS = 100  # that an upload declares
 
 
 # Names are asked for when they are needed: a generator that is added is accepted, and in the schema.
@@ -234,7 +235,7 @@ class DatasetOptions(Request):
 class DatasetForm(DatasetOptions):
     """The fields beside the files of an upload."""
 
-    groups: Json[list[DeclaredGroup]] = Field(
+    groups: Json[Annotated[list[DeclaredGroup], Field(max_length=MOST_GROUPS)]] = Field(
         "[]",
         validate_default=True,
         json_schema_extra=_as_text,
@@ -260,7 +261,7 @@ class ReferenceRequest(DatasetOptions):
     source: Source
     groups: list[DeclaredGroup] = Field(
         default_factory=list,
-        max_length=100,
+        max_length=MOST_GROUPS,
         description="codes of which every record has exactly one, or at most one",
         examples=[[{"codes": "PAYER:*", "rule": "exactly one"}]],
     )

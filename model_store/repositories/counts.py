@@ -13,7 +13,7 @@ WHATS = ("started", "succeeded", "failed", "cancelled", "poison", "given_back", 
 
 class CountRepository(Repository):
     def add(self, kind: str, what: str, seconds: float = 0.0) -> None:
-        """It happened once more, to a job that ran for so long in this attempt."""
+        """One of WHATS happened once more, to a job that ran for so long in this attempt."""
         insert = postgresql_insert if self.session.get_bind().dialect.name == "postgresql" else sqlite_insert
         query = insert(JobCount).values(kind=kind, what=what, times=1, seconds=seconds)
         more = {"times": JobCount.times + 1, "seconds": JobCount.seconds + seconds}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,40 @@ def test_the_images_variables_are_read_too() -> None:
 def test_services() -> None:
     services = COMPOSE["services"]
     assert set(services) == {"postgres", "redis", "migrate", "api", "worker", "worker-gpu"}
-    for name in set(services) - {"migrate"}:
-        assert "healthcheck" in services[name] and re.fullmatch(
-            r"\$\{\w+_MEMORY:-\d+[mg]\}", services[name]["mem_limit"]
-        )
+    for name, service in services.items():
+        assert re.fullmatch(r"(\$\{\w+_MEMORY:-)?\d+[mg]\}?", service["mem_limit"])
+        assert name == "migrate" or "healthcheck" in service
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     for name in ("api", "worker", "worker-gpu"):
         assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
     devices = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["capabilities"] == ["gpu"] and services["worker-gpu"]["profiles"] == ["gpu"]
     mounted = {v.split(":")[0] for service in services.values() for v in service.get("volumes", [])}
     assert mounted == set(COMPOSE["volumes"])
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+def test_workers_are_given_the_time_to_hand_their_jobs_over_and_are_looked_after(name: str) -> None:
+    worker = COMPOSE["services"][name]
+    assert int(worker["stop_grace_period"].removesuffix("s")) >= 2 * Settings.model_fields["stop_seconds"].default
+    assert worker["healthcheck"]["test"] == ["CMD", "python", "-m", "worker.health"]
+    assert find_spec("worker.health") is not None and "/tmp" in worker["tmpfs"]  # where a worker says that it lives
+
+
+def test_the_broker_wants_its_password_and_shows_it_to_nobody() -> None:
+    broker = COMPOSE["services"]["redis"]
+    shell, flag, script = broker["command"]
+    assert (shell, flag) == ("sh", "-c") and "requirepass %s" in script and "valkey-server /tmp/valkey.conf" in script
+    # known inside the container only: what compose itself would fill in stands in everyone's list of processes
+    for text in (script, broker["healthcheck"]["test"][1]):
+        assert "$$VALKEY_PASSWORD" in text and "${" not in text
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_containers_may_do_nothing_they_need_not(name: str) -> None:
+    service = COMPOSE["services"][name]
+    assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 def test_commands_exist() -> None:

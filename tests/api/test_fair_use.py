@@ -110,3 +110,6 @@ def test_a_flood_of_wrong_keys_is_a_429(front: Front, caller: Caller, monkeypatc
     assert [answer.status_code for answer in answers] == [401, 401, 401, 429]
     assert_problem(answers[-1], 429, "too-many-failures")
     assert 0 < int(answers[-1].headers["Retry-After"]) <= WINDOW_SECONDS
+    # behind a proxy on this machine, or one that FORWARDED_ALLOW_IPS names, addresses are those of its clients
+    behind = [front.get("/jobs", headers=wrong | {"X-Forwarded-For": f"192.0.2.{n}"}) for n in (1, 1, 1, 1, 2)]
+    assert [answer.status_code for answer in behind] == [401, 401, 401, 429, 401]

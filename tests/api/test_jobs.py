@@ -3,11 +3,13 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from ehr.errors import StoreError
 from model_store.repositories import Claim, JobRepository, LeaseRepository
 from model_store.tables import Job
 from tests.api.front import Caller, Front
@@ -187,6 +189,26 @@ def test_a_broker_that_is_down_does_not_matter(front: Front, caller: Caller) -> 
     with front.services.database.read_scope() as session:
         row: Job = JobRepository(session).get(caller.owner, job.json()["id"])
     assert row.state == "queued"
+
+
+def test_readiness_tells_each_part(front: Front, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the store what is in the database is still answered; without the database or its schema nothing is."""
+
+    def away(reason: str) -> Callable[..., None]:
+        def check(*_: object) -> None:
+            raise StoreError(reason)
+
+        return check
+
+    monkeypatch.setattr(front.services.store, "check", away("the bucket does not answer"))
+    answer = caller.http.get("/readyz")
+    assert answer.status_code == 200 and answer.json()["impaired"] == ["broker", "store"]
+    assert answer.json()["checks"]["store"] == "the bucket does not answer"
+    assert caller.http.get("/jobs").status_code == 200
+    monkeypatch.setattr("app.routers.health._ask", away("gone"))
+    answer = caller.http.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["database"] == "gone" and answer.json()["checks"]["schema"] == "ok"
 
 
 def test_a_log_tells_states_and_steps_and_progress_is_thinned_out(front: Front, caller: Caller) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -11,16 +12,25 @@ from typer.testing import CliRunner
 from app.commands.storage import scrub as scrub_command
 from ehr.audits import ModelAudit
 from model_store import layout
+from model_store.clock import now
 from model_store.ids import DATASET, MODEL, UPLOAD, new_id
-from model_store.repositories import CohortRepository, JobRepository, LeaseRepository, RetentionRepository
+from model_store.repositories import (
+    CohortRepository,
+    IdempotencyRepository,
+    JobRepository,
+    LeaseRepository,
+    RetentionRepository,
+)
 from model_store.scrub import scrub
-from model_store.tables import CohortRequest, Exposure, Job, JobEvent, ReportRow
+from model_store.tables import Cohort, CohortRequest, Exposure, IdempotencyKeyRow, Job, JobEvent, ReportRow
+from runtime.sweeper import Sweeper
 from tests.api.front import GOOD, Caller
 from tests.api.test_problems import assert_problem
 from tests.service.servers import wait_until
 from worker.contract import ROUTES
 
 YEAR = 365 * 86_400.0  # nothing of other tests is so old
+NEVER = {"retain_events_days": 0.0, "retain_jobs_days": 0.0, "retain_cohorts_days": 0.0}
 FAILED = GOOD.model_copy(update={"level": "fail", "reason": "Copies."})
 
 
@@ -125,6 +135,35 @@ def test_what_is_old_goes_unless_something_rests_on_it(caller: Caller) -> None:
         assert session.get(Job, young) is not None
 
 
+def test_sweepers_keep_things_for_as_long_as_the_settings_say(caller: Caller) -> None:
+    """Events, jobs, cohorts and Idempotency-Keys; 0 keeps the first three for ever."""
+    services = caller.front.services
+    ended, cohort = caller.job("train", model_id=new_id(MODEL)), caller.cohort([[[0]]])
+    with services.database.session_scope() as session:
+        JobRepository(session).request_cancel(caller.owner, ended)
+        IdempotencyRepository(session).reserve(caller.owner, "POST /train", "old", "hash", ended)
+    with services.database.session_scope() as session:
+        old = now() - 30 * 86_400  # too young for the service's own sweeper
+        session.execute(update(Job).where(Job.id == ended).values(finished_at=old))
+        session.execute(update(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == ended).values(created_at=old))
+        session.execute(update(Cohort).where(Cohort.job_id == cohort).values(created_at=old))
+
+    def left(**days: float) -> tuple[bool, ...]:
+        settings = caller.front.settings.model_copy(update=NEVER | days)
+        for _ in range(20):  # other tests have left things that are as old, and each time some go
+            Sweeper(services.database, services.broker, services.store, ROUTES, settings).retain()
+        with services.database.read_scope() as session:
+            events = session.scalar(select(func.count()).where(JobEvent.job_id == ended))
+            key = IdempotencyRepository(session).find(caller.owner, "POST /train", "old", "hash")
+            rows = (session.get(Job, ended), session.get(Cohort, cohort))
+            return (bool(events), *(row is not None for row in rows), key is not None)
+
+    assert left() == (True, True, True, False)
+    assert left(retain_events_days=20) == (False, True, True, False)
+    assert left(retain_jobs_days=20) == (False, False, True, False)
+    assert left(retain_cohorts_days=20) == (False, False, False, False)
+
+
 def test_scrub_finds_leftovers_and_losses_and_nothing_that_is_in_the_making(caller: Caller) -> None:
     services = caller.front.services
     store, database = services.store, services.database
@@ -171,6 +210,8 @@ def test_the_scrub_command(sqlite_caller: Caller, monkeypatch: pytest.MonkeyPatc
     store.write(old, b"x")
     with store.local_path(old) as path:
         os.utime(path, (time.time() - 90_000,) * 2)
+    (entry,) = entry_points(group="ehr_d3pm.commands", name="scrub")
+    assert entry.load() is scrub_command  # `ehr-d3pm scrub`
     cli = typer.Typer()
     cli.command()(scrub_command)
     looked = CliRunner().invoke(cli, ["--dry-run", "--verify"])

@@ -1,10 +1,13 @@
 """The OpenAPI document is a promise, and no request that follows it may make the service fail."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from ehr.conditions import MOST_MEMBERS
 from tests.api.conftest import settings_for
 from tests.api.front import Front
 from tests.api.fuzzing import FAILED_LOGINS, failures_of
@@ -43,6 +46,39 @@ def test_every_reference_leads_somewhere(open_front: Front) -> None:
     found = set(re.findall(r"'\$ref': '([^']*)'", str(document)))
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert found and found <= known
+
+
+def unbounded(schema: dict[str, Any], known: dict[str, Any], place: str) -> Iterator[str]:
+    """Numbers without a largest one and lists of any length, of what a request may hold."""
+    if "$ref" in schema:
+        yield from unbounded(known[schema["$ref"].rsplit("/", 1)[1]], known, place)
+    if schema.get("type") in ("integer", "number") and not {"maximum", "exclusiveMaximum"} & schema.keys():
+        yield place
+    if schema.get("type") == "array":
+        yield from () if "maxItems" in schema else [place]
+        yield from unbounded(schema["items"], known, f"{place}[]")
+    for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        yield from unbounded(each, known, place)
+    for name, each in schema.get("properties", {}).items():
+        yield from unbounded(each, known, f"{place}.{name}")
+
+
+def test_nothing_that_can_be_asked_for_is_without_an_upper_bound(open_front: Front) -> None:
+    """Settings of generators, which differ by generator: tests/engine/test_bounds.py."""
+    document = open_front.app.openapi()
+    asked = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for each in operation.get("parameters", []):
+                asked[f"{method} {path} {each['name']}"] = each["schema"]
+            for each in operation.get("requestBody", {}).get("content", {}).values():
+                asked[f"{method} {path}"] = each["schema"]
+    known = document["components"]["schemas"]
+    assert [each for place, schema in asked.items() for each in unbounded(schema, known, place)] == []
+    several = {"any_of": [["A:*"] * (MOST_MEMBERS // 2)] * 3}
+    for body, words in (({"conditions": several}, f"at most {MOST_MEMBERS:,}"), ({"n": 2**31 + 1}, "2147483648")):
+        refused = httpx.post(f"{open_front.url}/generate", json={"model_id": "mdl_x", "n": 1} | body)
+        assert refused.status_code == 422 and words in refused.json()["detail"]
 
 
 def test_examples_are_valid(open_front: Front) -> None:

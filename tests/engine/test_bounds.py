@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ehr.errors import ConfigError, RequestError
-from ehr.generators import GENERATORS, generator_spec
+from ehr.generators import GENERATORS, HISTORY_GENERATORS, spec_named
 
-CONFIGS = [spec for spec in GENERATORS if spec.settings is not None]
+CONFIGS = [spec for spec in (*GENERATORS, *HISTORY_GENERATORS) if spec.settings is not None]
 
 
 def numbers(schema: dict[str, Any], root: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -39,12 +39,14 @@ def test_every_number_has_an_upper_bound(spec: Any) -> None:
         ("d3pm", {"timesteps": 10**6}, "timesteps: Input should be less than or equal to 10000"),
         ("ehrdiff", {"layers": [10**6]}, "layers.0: Input should be less than or equal to 16384"),
         ("tabddpm", {"layers": [8] * 65}, "layers: Tuple should have at most 64 items"),
+        ("halo", {"epochs": 10**9}, "epochs: Input should be less than or equal to 100000"),
+        ("visits", {"training": {"epochs": 10**9}}, "epochs: Input should be less than or equal to 100000"),
         ("emr-wgan", {"batch_size": 10**7}, "batch_size: Input should be less than or equal to 65536"),
     ],
 )
 def test_the_bound_is_named(generator: str, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(RequestError, match=r"settings: ") as refused:
-        generator_spec(generator).check(None, settings)
+        spec_named(generator).check(None, settings)
     assert named in str(refused.value)
 
 

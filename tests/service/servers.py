@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -37,6 +38,8 @@ class Valkey:
 
     folder: Path
     child: Child = field(init=False)
+    port: int | None = None
+    password: str | None = None
 
     def __post_init__(self) -> None:
         self.socket = self.folder / "v.sock"
@@ -50,13 +53,18 @@ class Valkey:
         return f"redis+socket://{self.socket}"
 
     def listen(self) -> str:
-        """Also on a port of loopback, as a broker of other hosts does; returns that URL."""
-        port = free_port()
-        self.client().config_set("port", port)
-        return f"redis://127.0.0.1:{port}/0"
+        """Also on a port of loopback and for those who know the password, as a broker of other hosts does; that URL."""
+        self.port, self.password = free_port(), secrets.token_hex(24)
+        self._listen()
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    def _listen(self) -> None:
+        with redis.Redis(unix_socket_path=str(self.socket)) as nobody:
+            nobody.config_set("port", str(self.port))
+            nobody.config_set("requirepass", str(self.password))
 
     def client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self.socket))
+        return redis.Redis(unix_socket_path=str(self.socket), password=self.password)
 
     def kill(self) -> None:
         assert self.child.process is not None
@@ -67,6 +75,8 @@ class Valkey:
     def start(self) -> None:
         self.child.start()
         wait_for_valkey(self.socket, self.child)
+        if self.port is not None:
+            self._listen()
 
     def stop(self) -> None:
         self.child.stop()

@@ -5,6 +5,7 @@ import threading
 from tests.service.fixtures import ON_POSTGRES, ON_SQLITE
 from tests.service.servers import wait_until
 from tests.service.stand import Stand, long_csv
+from worker import health
 from worker.contract import ROUTES
 
 
@@ -27,13 +28,18 @@ def test_a_message_that_was_never_sent_is_sent_by_the_sweeper(shared_stand: Stan
 
 @ON_POSTGRES
 def test_broker_down_at_submit_and_killed_in_mid_job(stand: Stand) -> None:
-    stand.worker()
+    own = stand.folder / "tmp"
+    own.mkdir()
+    worker = stand.worker(TMPDIR=str(own))
     running = stand.ingest(long_csv(), "slow:3")
     stand.wait(running, state="running")
     stand.valkey.kill()
     submitted = stand.ingest(long_csv())  # returns: nobody waits for a broker
     assert stand.job(submitted).state == "queued"
     stand.succeed(running)  # the job never needed the broker
+    wait_until(lambda: "Cannot connect" in worker.log.read_text(), "a worker that waits for the broker")
+    (own / f"{health.PREFIX}{worker.process.pid}").unlink()
+    wait_until(lambda: health.living(own) == [worker.process.pid], "a worker that lives all the same")
     stand.valkey.start()
     stand.succeed(submitted)
     assert stand.job(running).attempt == 1

@@ -1,11 +1,15 @@
 """Deploys: a worker that is told to stop loses nothing, and what got further is tried for as long as it does."""
 
+import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from model_store.repositories import LeaseRepository
 from tests.service.fixtures import ON_POSTGRES, ON_SQLITE
-from tests.service.servers import wait_until
+from tests.service.servers import PATIENCE_SECONDS, wait_until
 from tests.service.stand import Stand, Worker, long_csv
 
 LONG_LEASE = {"LEASE_SECONDS": "600"}  # nothing here may wait for a lease to run out
@@ -15,6 +19,12 @@ def stopped(worker: Worker, seconds: float = 60) -> int:
     """SIGTERM to the worker alone, as a container's runtime sends it; its exit code."""
     worker.process.terminate()
     return worker.process.wait(seconds)
+
+
+def health_check(temporary: Path) -> int:
+    """The exit code that a container's runtime gets."""
+    command = [sys.executable, "-m", "worker.health"]
+    return subprocess.run(command, env={**os.environ, "TMPDIR": str(temporary)}, timeout=PATIENCE_SECONDS).returncode
 
 
 def attempts_left(stand: Stand, job_id: str) -> int:
@@ -48,13 +58,17 @@ def _step(stand: Stand, job_id: str) -> int:
 
 @ON_SQLITE
 def test_a_stopped_worker_hands_its_job_over_at_once(stand: Stand) -> None:
-    first = stand.worker(**LONG_LEASE)
+    own = stand.folder / "tmp"
+    own.mkdir()
+    first = stand.worker(TMPDIR=str(own), **LONG_LEASE)
     job_id = stand.ingest(long_csv(), "slow:2")
     stand.wait(job_id, state="running")
+    assert health_check(own) == 0
     left = attempts_left(stand, job_id) + 1  # this one included
     stand.worker(**LONG_LEASE)
     first.signal_tree(signal.SIGTERM)  # to its children, too, as an init process that forwards signals does
     assert first.process.wait(60) == 0
+    assert health_check(own) == 1
     assert stand.job(job_id).state in ("queued", "running")
     stand.succeed(job_id)
     assert stand.states(job_id) == ["queued", "running", "queued", "running", "succeeded"]

@@ -12,7 +12,8 @@ from tests.service.stand import Stand, long_csv
 
 def test_the_whole_way_without_a_shared_disk(distributed_stand: Stand, tmp_path: Path) -> None:
     stand = distributed_stand
-    assert isinstance(stand.store, S3Store) and stand.settings.redis_url.startswith("redis://127.0.0.1:")
+    password = str(stand.valkey.password)
+    assert isinstance(stand.store, S3Store) and stand.settings.redis_url.startswith(f"redis://:{password}@127.0.0.1:")
     table = tmp_path / "records.csv"
     table.write_bytes(long_csv(600))
     with Front(stand.settings) as front, Client(front.url, front.key("researcher")) as client:
@@ -35,3 +36,5 @@ def test_the_whole_way_without_a_shared_disk(distributed_stand: Stand, tmp_path:
         wait_until(lambda: stand.blobs("datasets") == [], "removal of the dataset")
     assert not (stand.folder / "store").exists()
     assert list((stand.folder / "scratch").iterdir()) == []  # uploads were read there, under no name
+    told = "".join(worker.log.read_text() for worker in stand.workers)
+    assert "job succeeded" in told and password not in told
