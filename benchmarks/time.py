@@ -3,6 +3,7 @@
 python -m benchmarks.time                                    # the simulated population, whose links are known
 python -m benchmarks.time --data ../shared/data/synpuf-visits
 python -m benchmarks.time --data ../shared/data/formats/synthea
+python -m benchmarks.time --set-first                        # beside the arm that draws a patient's set of codes first
 
 Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,birth_year), split by patient, or the
 files of an upload. HALO is trained for as long as ours was.
@@ -14,8 +15,10 @@ import numpy as np
 
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
 from benchmarks._histories import Patients, patients_in
+from benchmarks._time_arms import arms_against_exact, cpu_seconds, set_first_cohorts
 from benchmarks._time_baselines import halo_cohort, history_fit, markov_cohort
 from benchmarks._time_conditions import against_exact, attainment
+from benchmarks._time_set_first import SetFirst
 from ehr.generators.auto import Shape
 from ehr.histories import Histories
 from worker.engine.generators.markov import MarkovGenerator
@@ -29,6 +32,7 @@ from worker.engine.metrics.time.yardsticks import all_visits
 from worker.engine.population import simulated_histories
 from worker.engine.training import Hooks
 
+REAL = 80_000  # simulated patients, of whom those with a code are real ones to compare with
 COMPARED = 5_000  # patients
 CONDITIONED = 512  # for each condition
 EXACTLY = 300  # patients whose next visits are compared with exact probabilities
@@ -40,6 +44,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="other than the default")
     parser.add_argument("--compared", type=int, default=COMPARED, help="patients of each cohort, at most")
     parser.add_argument("--without-halo", action="store_true")
+    parser.add_argument("--set-first", action="store_true", help="compare with sets of codes unfolded into visits")
     arguments = parser.parse_args()
     quick = arguments.quick
     data = patients_in(arguments.data, 200 if quick else arguments.patients)
@@ -53,8 +58,15 @@ def main() -> None:
     n = min(200 if quick else arguments.compared, len(data.train))
     synth = _drawn(model, n, figures)
     seconds = 5.0 if quick else figures.value("time.train_seconds")
-    halo = None if arguments.without_halo else halo_cohort(data, n, seconds)
-    _compare(synth, halo, data, figures)
+    others = {} if arguments.without_halo else {"halo": halo_cohort(data, n, seconds)}
+    if arguments.set_first:
+        arm = _set_first(data, model, 2 if quick else None, figures)
+        cohorts = set_first_cohorts(arm, n, 2, figures)
+        if data.simulated:
+            conditioned = (32, 4_000) if quick else (2 * CONDITIONED, REAL)
+            arms_against_exact(model, arm, data, {"visits": synth, **cohorts}, *conditioned, figures)
+        others |= cohorts
+    _compare(synth, others, data, figures)
     if not quick:
         _membership(synth, data, figures)
     if data.simulated:
@@ -94,10 +106,16 @@ def _drawn(model: VisitsGenerator, n: int, figures: Figures) -> Histories:
     return synth
 
 
-def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: Figures) -> None:
-    """Every metric of time, beside real patients, the last visit only, visits shuffled, and HALO."""
-    markov, others = markov_cohort(data, len(synth)), {} if halo is None else {"halo": halo}
-    rng, codes = np.random.default_rng(0), data.vocabulary.codes
+def _set_first(data: Patients, model: VisitsGenerator, epochs: int | None, figures: Figures) -> SetFirst:
+    with progress_bar("training on sets"), cpu_seconds() as seconds:
+        arm = SetFirst.fit(data, model, epochs)
+    figures.add("time.set_first_train_seconds", seconds[0], "cpu seconds, of the model of sets alone")
+    return arm
+
+
+def _compare(synth: Histories, others: dict[str, Histories], data: Patients, figures: Figures) -> None:
+    """Every metric of time, beside real patients, the last visit only, visits shuffled, and other generators."""
+    markov, rng, codes = markov_cohort(data, len(synth)), np.random.default_rng(0), data.vocabulary.codes
     plan = plan_time(synth, data.test, data.train, markov, rng, others=others, codes=codes)
     results: dict[str, Result] = {}
     with progress_bar("metrics of time") as advance:
@@ -105,7 +123,7 @@ def _compare(synth: Histories, halo: Histories | None, data: Patients, figures: 
             results[name] = measure()
             advance(len(results), len(plan))
     roles = {"value": "ours", "floor": "real", "markov": "Markov", "shuffled": "shuffled"} | {
-        role: "HALO" for role in others
+        role: role.replace("_", " ") for role in others
     }
     rows = [[name, *(_said(result, role) for role in roles)] for name, result in results.items()]
     show(f"{len(synth):,} patients of each", ["metric", *roles.values()], rows)
