@@ -27,6 +27,7 @@ from worker.engine.denoisers.beside import Beside
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.protocol import FitRequest, SampleRequest, chunk_seed
 from worker.engine.generators.visits import VisitsGenerator
+from worker.engine.histories.asked_rules import shut_static
 from worker.engine.histories.protocol import join
 from worker.engine.histories.walk import Drawn, Place, VisitModel, gaps_of
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
@@ -110,13 +111,15 @@ class SetFirst:
         untold = condition.at_visit or condition.before or condition.prompt is not None or condition.days != (0, None)
         if untold or (condition.visits != (1, None) and not paced):
             raise ConditionError("a set of codes says nothing about visits, days, order or what came first")
-        start = condition.start or Condition.of(condition.n_codes)
+        start, tokens = condition.start or Condition.of(condition.n_codes), self.visits.tokens
+        # rules of visits keep some codes from some people, though the model of sets may not know of it
+        shut = [int(tokens.static[token - tokens.first_static]) for token in shut_static(tokens, list(condition.ever))]
         lengths = [] if condition.visits == (1, None) else [self.lengths.between(*condition.visits)]
         return Condition(
             self.sets.noise.n_codes,
             start.all_of,
             tuple([*condition.ever, *start.any_of, *lengths]),
-            condition.never | start.none_of,
+            condition.never | start.none_of | frozenset(shut),
         ).simplified()
 
 

@@ -32,7 +32,7 @@ from worker.engine.metrics.time.yardsticks import all_visits
 from worker.engine.population import simulated_histories
 from worker.engine.training import Hooks
 
-REAL = 80_000  # simulated patients, of whom those with a code are real ones to compare with
+REAL = 40_000  # simulated patients, of whom those with a code are real ones to compare with
 COMPARED = 5_000  # patients
 CONDITIONED = 512  # for each condition
 EXACTLY = 300  # patients whose next visits are compared with exact probabilities
@@ -63,7 +63,7 @@ def main() -> None:
         arm = _set_first(data, model, 2 if quick else None, figures)
         cohorts = set_first_cohorts(arm, n, 2, figures)
         if data.simulated:
-            conditioned = (32, 4_000) if quick else (2 * CONDITIONED, REAL)
+            conditioned = (32, 4_000) if quick else (CONDITIONED, REAL)
             arms_against_exact(model, arm, data, {"visits": synth, **cohorts}, *conditioned, figures)
         others |= cohorts
     _compare(synth, others, data, figures)

@@ -1,5 +1,6 @@
 """The arm that draws a patient's set of codes first: what it promises holds whatever the networks have learned."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,17 +10,22 @@ from benchmarks._histories import Patients
 from benchmarks._time_set_first import SetFirst
 from ehr.errors import ConditionError
 from ehr.history_conditions import HistoryCondition
+from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
-from tests.engine.test_histories import CODES, SMALL, STATIC_GROUPS, A, B, C, E, toy
+from tests.engine.test_histories import CODES, SMALL, STATIC_GROUPS, A, B, C, E, M, toy
 from worker.engine.generators.visits import VisitsGenerator
 from worker.engine.histories.protocol import HistoryFit
+
+
+def visits_of(rules: Rules | None = None) -> VisitsGenerator:
+    request = HistoryFit(toy(400), toy(100, 1), SMALL, static_groups=STATIC_GROUPS, rules=rules)
+    return VisitsGenerator.prepare(request)[0]
 
 
 @cache
 def arm() -> SetFirst:
     data = Patients(toy(400), toy(100, 1), toy(100, 2), Vocabulary(CODES), simulated=False)
-    visits, _ = VisitsGenerator.prepare(HistoryFit(data.train, data.holdout, SMALL, static_groups=STATIC_GROUPS))
-    return SetFirst.fit(data, visits, epochs=2)
+    return SetFirst.fit(data, visits_of(), epochs=1)
 
 
 @pytest.mark.parametrize("paced", [False, True])
@@ -33,6 +39,14 @@ def test_ever_and_never_and_the_number_of_visits_are_conditions_on_the_set() -> 
     condition = HistoryCondition(7, ever=(frozenset([E]), frozenset([A, B])), never=frozenset([C]), visits=(2, 3))
     drawn, _ = arm().sample(60, 4, condition)
     assert condition.satisfied_by(drawn).all()
+
+
+def test_rules_of_visits_hold_for_sets_that_know_nothing_of_them() -> None:
+    women = replace(arm(), visits=visits_of(Rules.of(STATIC_GROUPS, excludes=[(M, A)])))
+    condition = HistoryCondition(7, ever=(frozenset([A]),))
+    drawn, _ = women.sample(60, 5, condition)
+    assert condition.satisfied_by(drawn).all()
+    assert not drawn.static.having_any([M]).any()
 
 
 def test_a_set_has_no_order() -> None:
