@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from benchmarks._harness import Figures, console, progress_bar, show
 from benchmarks._histories import Patients
 from benchmarks._time_set_first import SetFirst
-from ehr.histories import Histories
-from ehr.history_conditions import HistoryCondition, first_visits
+from ehr.histories import Histories, first_visits
+from ehr.history_conditions import HistoryCondition
 from ehr.records import Records
 from worker.engine.generators.protocol import EffectiveSize
 from worker.engine.generators.visits import VisitsGenerator

@@ -82,6 +82,12 @@ class Groups:
             group_of[list(group.codes)] = number
         return group_of
 
+    def over_time(self, static: set[int]) -> tuple["Groups", "Groups"]:
+        """Groups of codes of visits, and those of codes that are `static`: true of a patient at every visit."""
+        of_patients = tuple(group for group in self.groups if static & set(group.codes))
+        of_visits = tuple(group for group in self.groups if not static & set(group.codes))
+        return Groups(self.n_codes, of_visits), Groups(self.n_codes, of_patients)
+
     def broken_by(self, records: Records) -> NDArray[np.bool_]:
         """Which groups each record breaks, (R, G)."""
         broken = np.zeros((len(records), len(self.groups)), dtype=bool)

@@ -4,7 +4,7 @@ Visits are records, so everything that is known about records (groups, rules, co
 Memory grows with the codes that are there, never with patients x visits x vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ehr.errors import DataError
 from ehr.records import Records, indptr_of
+
+NEVER = np.iinfo(np.int64).max  # the number of the first visit with a code, where there is none
 
 
 @dataclass(frozen=True)
@@ -87,3 +89,12 @@ class Histories:
         rows: list[NDArray[Any]] = [self.static.rows(), self.patients()[self.visits.rows()]]
         codes = [self.static.indices, self.visits.indices]
         return Records.from_pairs(np.concatenate(rows), np.concatenate(codes), len(self), self.n_codes)
+
+
+def first_visits(histories: Histories, codes: Iterable[int]) -> NDArray[np.int64]:
+    """The number (from 0) of each patient's first visit with one of the codes, (P,); NEVER where there is none."""
+    rows = np.flatnonzero(histories.visits.having_any(codes))
+    patients = histories.patients()[rows]
+    found = np.full(len(histories), NEVER)
+    np.minimum.at(found, patients, rows - histories.offsets[patients])
+    return found

@@ -15,14 +15,13 @@ from ehr.codes.systems import is_about_patient
 from ehr.conditions import MOST_TERMS, AskedCondition, Condition
 from ehr.errors import ConditionError
 from ehr.fields import Code
-from ehr.histories import Histories
+from ehr.histories import NEVER, Histories, first_visits
 from ehr.records import Records, indptr_of
 from ehr.vocabulary import Vocabulary
 
 MOST_VISITS = 10_000
 MOST_DAYS = 100_000
 MOST_SAID = 3  # codes in a sentence
-NEVER = np.iinfo(np.int64).max  # the number of the first visit with a code, where there is none
 
 
 class AskedVisit(AskedCondition):
@@ -289,15 +288,6 @@ class HistoryCondition:
             same = _same(histories.visits.take(at), given) & (histories.gaps[at] == prompt.gaps[number])
             met[rows] = same
         return met
-
-
-def first_visits(histories: Histories, codes: Iterable[int]) -> NDArray[np.int64]:
-    """The number (from 0) of each patient's first visit with one of the codes, (P,); NEVER where there is none."""
-    rows = np.flatnonzero(histories.visits.having_any(codes))
-    patients = histories.patients()[rows]
-    found = np.full(len(histories), NEVER)
-    np.minimum.at(found, patients, rows - histories.offsets[patients])
-    return found
 
 
 def _same(a: Records, b: Records) -> NDArray[np.bool_]:

@@ -18,7 +18,8 @@ from app.library import Cursor, Limit, MaybeNamed, Of, Tagged, delete_row, liste
 from app.readers import model_answer
 from app.schemas.answers import ModelAnswer, PageAnswer
 from app.schemas.codes import ModelCodeAnswer
-from app.schemas.requests import GeneratorName, ModelChanges
+from app.schemas.names import GeneratorName
+from app.schemas.requests import ModelChanges
 from app.submissions import audit
 from app.uploads import receive
 from model_store.bundles import zip_bundle

@@ -1,15 +1,15 @@
 """Request bodies. They refuse what they do not know, so that a misspelt option is an error and not a surprise."""
 
 import datetime
-from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
+from app.schemas.names import GeneratorName, Preset
 from ehr.conditions import MOST_TARGETS, AskedCondition, AskedTarget
 from ehr.fields import Code, Name, PlainText, Seed, SettingsDict
 from ehr.formats.write.dates import HISTORY_ORIGIN
-from ehr.generators import DEFAULT_GENERATOR, generator_names, history_generator_names, preset_names
+from ehr.generators import DEFAULT_GENERATOR
 from ehr.groups import DeclaredGroup
 from ehr.history_conditions import AskedHistoryCondition
 from ehr.references import Sink, Source
@@ -19,31 +19,9 @@ Id = Annotated[str, Field(max_length=64)]
 MOST_GROUPS = 100  # that an upload declares
 
 
-# Names are asked for when they are needed: a generator that is added is accepted, and in the schema.
-def _among(what: str, names: Callable[[], Sequence[str]]) -> AfterValidator:
-    def known(name: str) -> str:
-        if name not in names():
-            raise ValueError(f"unknown {what}; known: {', '.join(map(repr, names()))}")
-        return name
-
-    return AfterValidator(known)
-
-
-def _enum(names: Callable[[], Sequence[str]]) -> Any:
-    return Field(json_schema_extra=lambda schema: schema.update(enum=list(names())))
-
-
 def _as_text(schema: dict[str, Any]) -> None:
     """Without the schema of what is in the text: it refers to a place that the form of an upload does not have."""
     schema.pop("contentSchema")
-
-
-def _all_generators() -> Sequence[str]:
-    return (*generator_names(), *history_generator_names())
-
-
-GeneratorName = Annotated[str, _among("generator", _all_generators), _enum(_all_generators)]
-Preset = Annotated[str, _among("preset", preset_names), _enum(preset_names)]
 
 
 def with_examples(*examples: dict[str, Any]) -> ConfigDict:

@@ -14,13 +14,12 @@ from ehr.disclosure import SMALLEST_SHOWN
 from ehr.errors import ConditionError, ConfigError, StateError, TrainingStopped
 from ehr.generators import CHUNK, HISTORY_GENERATORS, history_generator_spec
 from ehr.groups import Group, Groups
-from ehr.histories import Histories
+from ehr.histories import Histories, first_visits
 from ehr.history_conditions import (
     AskedHistoryCondition,
     AskedOrder,
     AskedPromptVisit,
     HistoryCondition,
-    first_visits,
     prompt_of,
 )
 from ehr.history_targets import HistoryTarget, resolve_targets

@@ -18,7 +18,6 @@ from ehr.errors import DataError, JobCancelledError, TrainingStopped
 from ehr.generators import ResolvedSettings, spec_named
 from ehr.generators.auto import Shape
 from ehr.generators.config import Config
-from ehr.groups import Groups
 from ehr.histories import Histories
 from ehr.records import Records
 from ehr.streams import RecordStream
@@ -135,7 +134,8 @@ def _fit_histories(
     checkpoints = _checkpoints(run, payload, dataset, settings)
     train_set = _not_empty(dataset.split_histories("train", payload.holdout_share))
     holdout = dataset.split_histories("holdout", payload.holdout_share)
-    at_visits, static = _groups_over_time(dataset.groups, train_set)
+    about_patients = set(train_set.static.indices.tolist())
+    at_visits, static = (None, None) if dataset.groups is None else dataset.groups.over_time(about_patients)
     request = HistoryFit(
         train_set,
         holdout if len(holdout) else None,
@@ -149,16 +149,6 @@ def _fit_histories(
         dataset.rules,
     )
     return _until_stopped(run, lambda: history_generator_named(payload.generator).fit(request))
-
-
-def _groups_over_time(groups: Groups | None, histories: Histories) -> tuple[Groups | None, Groups | None]:
-    """Groups of codes of visits, and of patients."""
-    if groups is None:
-        return None, None
-    static = set(histories.static.indices.tolist())
-    of_patients = tuple(group for group in groups.groups if static & set(group.codes))
-    of_visits = tuple(group for group in groups.groups if not static & set(group.codes))
-    return Groups(groups.n_codes, of_visits), Groups(groups.n_codes, of_patients)
 
 
 def _not_empty(train_set: Split) -> Split:

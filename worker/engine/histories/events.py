@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.errors import ConditionError
-from ehr.history_conditions import NEVER, HistoryCondition, first_visits
+from ehr.histories import NEVER, first_visits
+from ehr.history_conditions import HistoryCondition
 from worker.engine.histories.pilot import LEAST, Pilot
 
 
