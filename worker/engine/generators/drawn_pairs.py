@@ -16,7 +16,7 @@ from torch import Tensor
 
 from worker.engine.denoisers.few_patients import CodeTables, FewPatients, pair_counts
 from worker.engine.generators.protocol import SampleRequest
-from worker.engine.training import Hooks
+from worker.engine.training import NO_HOOKS, Hooks
 
 if TYPE_CHECKING:
     from worker.engine.generators.d3pm import D3PMGenerator
@@ -28,7 +28,6 @@ CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 FARTHEST = 4.0  # that a link is moved in one round, log-odds
 SEEDS = 1 << 40  # far from those that people choose: no cohort is drawn with the numbers that links were moved by
-NO_HOOKS = Hooks()
 Floats = NDArray[np.float64]
 
 

@@ -38,13 +38,12 @@ from worker.engine.histories.walk import Place, VisitModel, draw_histories
 from worker.engine.losses import Elbo
 from worker.engine.noise import HIDDEN, AbsorbingNoise
 from worker.engine.sizes import size_counts
-from worker.engine.training import Hooks, TrainingRun, precision, resolve_device, seeded
+from worker.engine.training import NO_HOOKS, Hooks, TrainingRun, precision, resolve_device, seeded
 from worker.engine.training.histories import HistoryLearner, visits_elbo
 
 STATE_VERSION = 2
 PATIENTS_AT_ONCE = 256
 CALIBRATED_ON = 30_000  # drawn visits, in each round
-NO_HOOKS = Hooks()
 # How patients are steered under each condition of a request, and when its events happen.
 Ready = dict[HistoryCondition, tuple[Steering, Pilot | None]]
 

@@ -1,6 +1,15 @@
 """Finding weights: one loop (`loop`) for every generator that is trained by steps, and what d3pm does in a step."""
 
 from worker.engine.training.devices import precision, resolve_device, seeded
-from worker.engine.training.loop import Hooks, TrainingProgress, TrainingRun, require_codes
+from worker.engine.training.loop import NO_HOOKS, Hooks, TrainingProgress, TrainingRun, require_codes
 
-__all__ = ["Hooks", "TrainingProgress", "TrainingRun", "precision", "require_codes", "resolve_device", "seeded"]
+__all__ = [
+    "NO_HOOKS",
+    "Hooks",
+    "TrainingProgress",
+    "TrainingRun",
+    "precision",
+    "require_codes",
+    "resolve_device",
+    "seeded",
+]

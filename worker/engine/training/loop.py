@@ -56,6 +56,9 @@ class Hooks:
         return on_drawn
 
 
+NO_HOOKS = Hooks()
+
+
 @dataclass(frozen=True)
 class Plan:
     """How long a run is, and what is kept of it on the way."""
