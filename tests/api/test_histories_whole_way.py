@@ -116,6 +116,7 @@ def generated(client: Client, analyst: Client, model: str, folder: Path) -> None
     for_everyone = analyst.report(job["id"])
     assert for_everyone["reader"] == "shareable" and for_everyone["synthetic"]["courses"]["timelines"]
     assert for_everyone["synthetic"]["metrics"]["attainment"]["figures"]["value"]["value"] == 1
+    assert for_everyone["synthetic"]["metrics"]["groups_broken"]["figures"]["value"]["value"] == 0
     assert "real" not in for_everyone["synthetic"]["courses"]["gaps"][0]
     assert "Synthetic patients" in analyst.report_page(job["id"])
     with pytest.raises(ApiError, match="cannot tell visits over time"):

@@ -118,3 +118,10 @@ def test_rules_are_saved_with_the_model(name: str) -> None:
     drawn, before = (each.sample(HistoryRequest(300, seed=5)) for each in (again, model(name)))
     assert np.array_equal(drawn.visits.indices, before.visits.indices) and not broken(drawn).any()
     assert torch.equal(torch.from_numpy(drawn.offsets), torch.from_numpy(before.offsets))
+
+
+@pytest.mark.parametrize("name", ["visits", "halo", "markov"])
+def test_a_description_can_read_the_rules_of_codes(name: str) -> None:
+    config = model(name).state().config
+    told = Rules.from_json(config["visit_rules"], Groups.from_json(config["visit_groups"], range(7)))
+    assert told.groups.groups == STATIC_GROUPS.groups and told.as_json() == RULES.as_json()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ehr.conditions import AskedTarget, Condition, Target
 from ehr.groups import Group, Groups
 from ehr.records import Records
+from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from worker.evaluation.description import Tally
 
@@ -32,3 +33,10 @@ def test_blocks_add_up_to_the_cohort(sets: list[set[int]], cut: int) -> None:
         shares = {name: metric.figures["value"].value for name, metric in told.metrics.items()}
         assert shares["attainment"] == sum(0 in each for each in sets) / n
         assert shares["groups_broken"] == sum(len(each & {0, 1}) != 1 for each in sets) / n
+
+
+def test_groups_and_rules_of_patients_over_time_are_about_their_visits() -> None:
+    tally = Tally(CODES, groups=GROUPS, rules=Rules.of(GROUPS, [(2, 3)]))
+    tally.add(Records.from_sets([[0, 2, 3]], 5), visits=Records.from_sets([[0, 2], [0, 3], [0, 2, 3], [1, 4]], 5))
+    shares = {name: metric.figures["value"].value for name, metric in tally.described(None).metrics.items()}
+    assert shares == {"groups_broken": 0, "rules_broken": 0.25}

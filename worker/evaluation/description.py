@@ -34,6 +34,7 @@ class Tally:
     rules: Rules | None = None
     records: int = 0
     satisfied: int = 0
+    judged: int = 0  # records that groups and rules are about: of patients over time, their visits
     broken: int = 0  # groups
     against_rules: int = 0
     having: NDArray[np.int64] = field(init=False)  # (N,)
@@ -44,7 +45,8 @@ class Tally:
         self.having = np.zeros(len(self.vocabulary), dtype=np.int64)
         self.meeting = [0] * len(self.targets)
 
-    def add(self, block: Records) -> None:
+    def add(self, block: Records, visits: Records | None = None) -> None:
+        """`visits`: of patients over time, each with who its patient is; groups and rules are about those."""
         self.records += len(block)
         self.having += np.bincount(block.indices, minlength=block.n_codes)
         sizes = np.bincount(block.sizes(), minlength=len(self.sizes))
@@ -54,10 +56,12 @@ class Tally:
             self.meeting[number] += int(block.having_any(target.codes).sum())
         if self.condition is not None:
             self.satisfied += int(self.condition.satisfied_by(block).sum())
+        judged = block if visits is None else visits
+        self.judged += len(judged)
         if self.groups is not None:
-            self.broken += int(self.groups.broken_by(block).any(axis=1).sum())
+            self.broken += int(self.groups.broken_by(judged).any(axis=1).sum())
         if self.rules is not None:
-            self.against_rules += int(self.rules.broken_by(block).sum())
+            self.against_rules += int(self.rules.broken_by(judged).sum())
 
     def described(self, effective: float | None) -> SyntheticSide:
         """`effective`: how many independent records the cohort is worth, where they were drawn by weight."""
@@ -84,9 +88,9 @@ class Tally:
         if self.condition is not None:
             yield from _attained(self.satisfied, self.records, effective)
         if self.groups is not None:
-            yield Result(GROUPS_BROKEN, {"value": share_of(self.broken, self.records)})
+            yield Result(GROUPS_BROKEN, {"value": share_of(self.broken, self.judged)})
         if self.rules is not None:
-            yield Result(RULES_BROKEN, {"value": share_of(self.against_rules, self.records)})
+            yield Result(RULES_BROKEN, {"value": share_of(self.against_rules, self.judged)})
 
 
 def attained(met: int, records: int, effective: float | None) -> list[MetricReport]:

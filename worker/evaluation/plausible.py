@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from ehr.groups import Groups
+from ehr.history_conditions import HistoryCondition
 from ehr.records import Records
 from ehr.reports import Notable
 from ehr.rules import Rules
@@ -48,17 +49,22 @@ def _held_to_rules(subject: Subject, synth: Records, test: Records) -> tuple[Rec
 
 
 def _rules_of(subject: Subject) -> Rules:
-    """A cohort that was asked to break a rule is not held to it. Where patients over time are asked for what a found
-    rule excludes, all found rules give way as a whole (docs/decisions/0111)."""
+    """A cohort that was asked to break a rule is not held to it."""
     assert subject.rules is not None
     over_time = subject.over_time
-    if over_time is None or over_time.condition is None:
+    if over_time is None:
         return subject.rules.without(subject.condition)
-    rules = subject.rules
-    for asked in over_time.condition.at_visits():
-        if len(rules.without(asked)) < len(rules):
-            rules = subject.rules.only_certain.without(asked)
-    return rules
+    return rules_asked_over_time(subject.rules, over_time.condition)
+
+
+def rules_asked_over_time(rules: Rules, condition: HistoryCondition | None) -> Rules:
+    """Those that patients of whom this is asked are held to. Where what is asked is what a found rule excludes, all
+    found rules give way as a whole (docs/decisions/0111)."""
+    held = rules
+    for asked in () if condition is None else condition.at_visits():
+        if len(held.without(asked)) < len(held):
+            held = rules.only_certain.without(asked)
+    return held
 
 
 def _groups(groups: Groups, synth: Records, test: Records) -> Metrics:

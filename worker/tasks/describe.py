@@ -7,11 +7,13 @@ from typing import Any
 from ehr.groups import Groups
 from ehr.rules import Rules
 from ehr.shareable import CohortDescription, SyntheticSide
+from ehr.vocabulary import Vocabulary
 from model_store.blobs import BlobStore
 from model_store.cohorts import effective_records, iter_histories, iter_records
 from model_store.manifests import CohortManifest, vocabulary_in
 from worker.evaluation.courses import CourseTally, codes_in
 from worker.evaluation.description import Tally, attained
+from worker.evaluation.plausible import rules_asked_over_time
 
 MOST_NAMED = 100  # of the codes that nobody asked for
 
@@ -25,11 +27,9 @@ def describe(
     wanted = None if condition.is_empty else condition
     tally = Tally(vocabulary, wanted, vocabulary.resolve_targets(condition, manifest.targets))
     if manifest.origin is not None:
-        described = _described_over_time(store, manifest, tally)
+        described = _described_over_time(store, manifest, tally, config)
     else:
-        groups = Groups.from_json(config.get("groups", []), range(len(vocabulary)))
-        rules = Rules.from_json(config.get("rules", {}), groups).without(wanted)
-        tally.groups, tally.rules = groups if len(groups) else None, rules if len(rules) else None
+        _hold_to(tally, _stored_rules(config, "groups", "rules", vocabulary).without(wanted))
         for records in iter_records(store, manifest):
             tally.add(records)
         described = tally.described(None if wanted is None else effective_records(store, manifest))
@@ -54,13 +54,26 @@ def describe(
     )
 
 
-def _described_over_time(store: BlobStore, manifest: CohortManifest, tally: Tally) -> SyntheticSide:
+def _stored_rules(config: Mapping[str, Any], groups: str, rules: str, vocabulary: Vocabulary) -> Rules:
+    """By their names in the generator's configuration."""
+    return Rules.from_json(config.get(rules, {}), Groups.from_json(config.get(groups, []), range(len(vocabulary))))
+
+
+def _hold_to(tally: Tally, rules: Rules) -> None:
+    tally.groups, tally.rules = rules.groups if len(rules.groups) else None, rules if len(rules) else None
+
+
+def _described_over_time(
+    store: BlobStore, manifest: CohortManifest, tally: Tally, config: Mapping[str, Any]
+) -> SyntheticSide:
     """The same of patients over time, with their courses."""
     courses, asked = CourseTally(tally.vocabulary), manifest.history
     condition = None if asked is None else asked.resolve(tally.vocabulary)
+    stored = _stored_rules(config, "visit_groups", "visit_rules", tally.vocabulary)
+    _hold_to(tally, rules_asked_over_time(stored, condition))
     met = 0
     for histories in iter_histories(store, manifest):
-        tally.add(histories.ever())
+        tally.add(histories.ever(), histories.visits_with_static())
         courses.add(histories)
         met += 0 if condition is None else int(condition.satisfied_by(histories).sum())
     described = tally.described(None)

@@ -23,7 +23,7 @@ from worker.engine.histories.protocol import (
     LastVisits,
     histories_in_chunks,
 )
-from worker.engine.histories.tokens import in_order
+from worker.engine.histories.tokens import in_order, told
 from worker.engine.rules import RuleTable
 
 STATE_VERSION = 2
@@ -138,10 +138,7 @@ class MarkovGenerator(HistoryGenerator):
         }
         tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
         config: dict[str, Any] = {"generator": self.spec.name, "version": STATE_VERSION}
-        if len(self.rules):
-            config["visit_groups"] = self.rules.groups.as_json(range(self.rules.n_codes))
-            config["visit_rules"] = self.rules.as_json()
-        return State(tensors, config)
+        return State(tensors, config | told(self.rules))
 
     @classmethod
     def from_state(cls, state: State) -> Self:

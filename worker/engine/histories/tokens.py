@@ -97,7 +97,7 @@ class VisitTokens:
     def as_json(self) -> dict[str, Any]:
         groups = self.groups.as_json(range(len(self)))
         rules = {"token_rules": self.rules.as_json()} if len(self.rules) else {}
-        return {"codes": self.n_codes, "groups": groups} | rules
+        return {"codes": self.n_codes, "groups": groups} | rules | told(self.rules_of_codes)
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Self:
@@ -109,11 +109,28 @@ class VisitTokens:
 
     # --- drawn visits ---
 
+    @property
+    def rules_of_codes(self) -> Rules:
+        """The same of codes of the vocabulary: what holds for visits with what is true of their patient."""
+        code_of = np.concatenate([np.arange(self.n_codes), self.static])
+        groups = tuple(
+            Group(group.name, tuple(int(code_of[token]) for token in group.codes), group.rule, group.origin)
+            for group in self.groups.groups
+            if max(group.codes) < self.first_gap
+        )
+        pairs = (code_of[each] for each in (self.rules.excludes, self.rules.implies, self.rules.certain))
+        return Rules.of(Groups(self.n_codes, groups), *(np.unique(each, axis=0) for each in pairs))
+
     def split(self, x: NDArray[np.uint8]) -> tuple[Records, Records]:
         """(codes of visits, static codes) of drawn tokens (B, tokens), both in the vocabulary."""
         visits = Records.from_dense(x[:, : self.n_codes])
         rows, places = np.nonzero(x[:, self.first_static : self.first_gap])
         return visits, Records.from_pairs(rows, self.static[places], len(x), self.n_codes)
+
+
+def told(rules: Rules) -> dict[str, Any]:
+    """Groups and rules as a description of drawn patients reads them, in indices of the vocabulary."""
+    return {"visit_groups": rules.groups.as_json(range(rules.n_codes)), "visit_rules": rules.as_json()}
 
 
 def in_order(patients: NDArray[np.int64], gaps: NDArray[np.int64], visits: Records, static: Records) -> Histories:
