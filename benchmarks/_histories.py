@@ -53,9 +53,9 @@ class Patients:
         return find_rules(whole, self.vocabulary.codes, find_groups(whole, self.vocabulary.codes))
 
 
-def patients_in(folder: Path | None, most: int | None) -> Patients:
+def patients_in(folder: Path | None, most: int | None, visits: int | None = None) -> Patients:
     """Those of a folder with train.csv.gz and test.csv.gz, of a folder of files that could be uploaded, or simulated
-    ones; at most so many to learn from."""
+    ones; at most so many to learn from, and of each at most the first so many `visits`."""
     if folder is None:
         train, vocabulary = simulate_histories(most or 10_000, 0)
         test, _ = simulate_histories(min(most or 5_000, 5_000), 1)
@@ -64,9 +64,19 @@ def patients_in(folder: Path | None, most: int | None) -> Patients:
         train, test, vocabulary = load(folder)
         train = train.take(np.arange(min(most or len(train), len(train))))
         test = test.take(np.arange(min(most or len(test), len(test))))
+    if visits is not None:
+        train, test = _first(train, visits), _first(test, visits)
     order = np.random.default_rng(0).permutation(len(train))
     holdout, learn = np.split(order, [max(int(HELD_OUT * len(order)), 20)])
     return Patients(train.take(learn), train.take(holdout), test, vocabulary, folder is None)
+
+
+def _first(histories: Histories, most: int) -> Histories:
+    """The first visits of each patient, at most so many."""
+    number = np.arange(len(histories.visits)) - histories.offsets[histories.patients()]
+    rows = np.flatnonzero(number < most)
+    counts = np.minimum(histories.visit_counts(), most)
+    return Histories(histories.visits.take(rows), indptr_of(counts), histories.gaps[rows], histories.static)
 
 
 def load_visits(folder: Path) -> tuple[Histories, Histories, Vocabulary]:

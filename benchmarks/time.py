@@ -4,17 +4,19 @@ python -m benchmarks.time                                    # the simulated pop
 python -m benchmarks.time --data ../shared/data/synpuf-visits
 python -m benchmarks.time --data ../shared/data/formats/synthea
 python -m benchmarks.time --set-first                        # beside the arm that draws a patient's set of codes first
+python -m benchmarks.time --throughput                       # 50,000 simulated patients of ten visits: only the time
 
 Folders have train.csv.gz and test.csv.gz (patient_id,date,vocabulary,code,sex,birth_year), split by patient, or the
 files of an upload. HALO is trained for as long as ours was.
 """
 
+import argparse
 from typing import Any
 
 import numpy as np
 
 from benchmarks._harness import Figures, console, options, peak_rss_gib, progress_bar, show, timed
-from benchmarks._histories import Patients, patients_in
+from benchmarks._histories import HELD_OUT, Patients, patients_in
 from benchmarks._time_arms import arms_against_exact, cpu_seconds, set_first_cohorts
 from benchmarks._time_baselines import halo_cohort, history_fit, markov_cohort
 from benchmarks._time_conditions import against_exact, attainment
@@ -35,6 +37,7 @@ from worker.engine.training import Hooks
 REAL = 40_000  # simulated patients, of whom those with a code are real ones to compare with
 COMPARED = 5_000  # patients
 CONDITIONED = 512  # for each condition
+MANY, VISITS = 50_000, 10  # patients and visits of each, to see how long they take
 EXACTLY = 300  # patients whose next visits are compared with exact probabilities
 
 
@@ -45,9 +48,11 @@ def main() -> None:
     parser.add_argument("--compared", type=int, default=COMPARED, help="patients of each cohort, at most")
     parser.add_argument("--without-halo", action="store_true")
     parser.add_argument("--set-first", action="store_true", help="compare with sets of codes unfolded into visits")
+    parser.add_argument("--throughput", action="store_true", help="train on 50,000 x 10 visits and draw, no metrics")
     arguments = parser.parse_args()
-    quick = arguments.quick
-    data = patients_in(arguments.data, 200 if quick else arguments.patients)
+    quick, only_time = arguments.quick, arguments.throughput
+    usual = arguments.patients if not only_time else arguments.patients or round(MANY / (1 - HELD_OUT))
+    data = patients_in(arguments.data, 200 if quick else usual, VISITS if only_time else None)
     counts = data.train.visit_counts()
     console.print(
         f"{len(data.train):,} patients, {len(data.train.visits):,} visits ({counts.mean():.1f} each, {counts.max()} at "
@@ -57,6 +62,16 @@ def main() -> None:
     model = _trained(data, 2 if quick else arguments.epochs, figures, quick)
     n = min(200 if quick else arguments.compared, len(data.train))
     synth = _drawn(model, n, figures)
+    if not only_time:
+        _judged(model, synth, data, arguments, figures)
+    figures.finish(arguments.json)
+
+
+def _judged(
+    model: VisitsGenerator, synth: Histories, data: Patients, arguments: argparse.Namespace, figures: Figures
+) -> None:
+    """Everything but how long it took."""
+    quick, n = arguments.quick, len(synth)
     seconds = 5.0 if quick else figures.value("time.train_seconds")
     others = {} if arguments.without_halo else {"halo": halo_cohort(data, n, seconds)}
     if arguments.set_first:
@@ -73,7 +88,6 @@ def main() -> None:
         _next_visits(model, data, figures)
         against_exact(model, data, 32 if quick else 4 * CONDITIONED, figures)
     attainment(model, data, 32 if quick else CONDITIONED, figures, 5 if quick else None)
-    figures.finish(arguments.json)
 
 
 def _trained(data: Patients, epochs: int | None, figures: Figures, quick: bool) -> VisitsGenerator:
