@@ -26,6 +26,7 @@ from model_store.tables import Cohort, CohortRequest, Exposure, IdempotencyKeyRo
 from runtime.sweeper import Sweeper
 from tests.api.front import GOOD, Caller
 from tests.api.test_problems import assert_problem
+from tests.service.fixtures import ON_ONE_MACHINE
 from tests.service.servers import wait_until
 from worker.contract import ROUTES
 
@@ -198,6 +199,7 @@ def test_scrub_finds_leftovers_and_losses_and_nothing_that_is_in_the_making(call
     assert store.exists(orphan)
 
 
+@ON_ONE_MACHINE  # only a file can be made to look old
 def test_the_scrub_command(sqlite_caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     import typer
 

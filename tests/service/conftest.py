@@ -10,7 +10,7 @@ import pytest
 
 from model_store.blobs import S3Store
 from tests.service.doors import Door, Said, opened_door
-from tests.service.fixtures import NewUrl, new_stand
+from tests.service.fixtures import FLEET, NewUrl, new_stand, s3_of_the_fleet
 from tests.service.s3_server import BUCKET, CREDENTIALS, Proxy, S3Server
 from tests.service.stand import Stand
 
@@ -70,7 +70,9 @@ def distributed_stand(new_url: NewUrl, s3_server: S3Server, monkeypatch: pytest.
 
 @pytest.fixture(scope="session")
 def shared_door(new_url: NewUrl, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with opened_door(tmp_path_factory.mktemp("door"), s3_server.url, new_url("postgres")) as door:
+    # The environment names its server for the rest of the session: stands of a fleet must find theirs there.
+    server = s3_of_the_fleet() if FLEET else s3_server
+    with opened_door(tmp_path_factory.mktemp("door"), server.url, new_url("postgres")) as door:
         yield door
 
 
