@@ -55,7 +55,9 @@ test: setup ## run the tests, two files at a time; what fails, once more by itse
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 test-fleet: setup ## run the tests of service and API as on several hosts: Postgres, Valkey over TCP, an S3 server
-	TEST_FLEET=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/service tests/api
+	TEST_FLEET=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/service tests/api || { \
+		echo 'Once more, by itself, what failed:'; \
+		TEST_FLEET=1 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests/service tests/api; }
 
 check: setup ## lint, format, types, and which package imports which
 	$(BIN)/ruff check .
