@@ -10,6 +10,7 @@ from ehr.records import Records
 from ehr.rules import Rules
 from ehr.vocabulary import Vocabulary
 from worker.evaluation.description import Tally
+from worker.tasks.describe import _hold_to
 
 CODES = Vocabulary(("A:0", "A:1", "A:2", "A:3", "A:4"))
 GROUPS = Groups(5, (Group("A:*", (0, 1), "exactly one"),))
@@ -37,6 +38,14 @@ def test_blocks_add_up_to_the_cohort(sets: list[set[int]], cut: int) -> None:
 
 def test_groups_and_rules_of_patients_over_time_are_about_their_visits() -> None:
     tally = Tally(CODES, groups=GROUPS, rules=Rules.of(GROUPS, [(2, 3)]))
-    tally.add(Records.from_sets([[0, 2, 3]], 5), visits=Records.from_sets([[0, 2], [0, 3], [0, 2, 3], [1, 4]], 5))
+    tally.add(Records.from_sets([[0, 2, 3]], 5), visits=Records.from_sets([[0, 2], [0, 3], [0, 2, 3], [0, 1]], 5))
     shares = {name: metric.figures["value"].value for name, metric in tally.described(None).metrics.items()}
-    assert shares == {"groups_broken": 0, "rules_broken": 0.25}
+    assert shares == {"groups_broken": 0.25, "rules_broken": 0.25}
+
+
+def test_whether_rules_are_told_of_does_not_depend_on_the_condition() -> None:
+    tally, stored = Tally(CODES), Rules.of(GROUPS, [(2, 3)])
+    _hold_to(tally, stored, stored.without(Condition.of(5, [2, 3])))
+    tally.add(Records.from_sets([[0, 2, 3]], 5))
+    shares = {name: metric.figures["value"].value for name, metric in tally.described(None).metrics.items()}
+    assert shares == {"groups_broken": 0, "rules_broken": 0}

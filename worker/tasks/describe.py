@@ -29,7 +29,8 @@ def describe(
     if manifest.origin is not None:
         described = _described_over_time(store, manifest, tally, config)
     else:
-        _hold_to(tally, _stored_rules(config, "groups", "rules", vocabulary).without(wanted))
+        stored = _stored_rules(config, "groups", "rules", vocabulary)
+        _hold_to(tally, stored, stored.without(wanted))
         for records in iter_records(store, manifest):
             tally.add(records)
         described = tally.described(None if wanted is None else effective_records(store, manifest))
@@ -59,8 +60,10 @@ def _stored_rules(config: Mapping[str, Any], groups: str, rules: str, vocabulary
     return Rules.from_json(config.get(rules, {}), Groups.from_json(config.get(groups, []), range(len(vocabulary))))
 
 
-def _hold_to(tally: Tally, rules: Rules) -> None:
-    tally.groups, tally.rules = rules.groups if len(rules.groups) else None, rules if len(rules) else None
+def _hold_to(tally: Tally, stored: Rules, held: Rules) -> None:
+    """Judge by the rules that were `held` under the condition. Whether there is a figure follows from the model alone:
+    whether a rule gave way to a condition can depend on one patient."""
+    tally.groups, tally.rules = stored.groups if len(stored.groups) else None, held if len(stored) else None
 
 
 def _described_over_time(
@@ -70,7 +73,7 @@ def _described_over_time(
     courses, asked = CourseTally(tally.vocabulary), manifest.history
     condition = None if asked is None else asked.resolve(tally.vocabulary)
     stored = _stored_rules(config, "visit_groups", "visit_rules", tally.vocabulary)
-    _hold_to(tally, rules_asked_over_time(stored, condition))
+    _hold_to(tally, stored, rules_asked_over_time(stored, condition))
     met = 0
     for histories in iter_histories(store, manifest):
         tally.add(histories.ever(), histories.visits_with_static())
