@@ -77,14 +77,15 @@ def _without_restraint(config: D3PMConfig, epochs: int | None = None) -> dict[st
 
 
 def overfitted(split: Split, seeds: range, quick: bool) -> Iterator[tuple[D3PMGenerator, Records, Records]]:
-    """(model, the people it was trained on, as many others): dropout off, ten times the epochs, a tenth of the data.
+    """(model, the people it was trained on, as many others): dropout off, ten times the epochs, a tenth of the data,
+    and nothing of what was learned restrained.
 
     Preset `fast` in a small network, so that twenty can be trained in minutes.
     """
     epochs = 10 * PRESETS["fast"].training.epochs
     settings = D3PMConfig(
         denoiser=SparseConfig(width=64, blocks=1, dropout=0.0, input_dropout=0.0),
-        training=TrainingConfig(epochs=10 if quick else epochs, patience=None),
+        training=TrainingConfig(epochs=10 if quick else epochs, patience=None, restrain_rare=False),
     )
     size = min(SMALL_RECORDS // 10, len(split.members) // 4)
     with progress_bar("overfitted models") as advance:
@@ -93,6 +94,13 @@ def overfitted(split: Split, seeds: range, quick: bool) -> Iterator[tuple[D3PMGe
             seen, others = split.members.take(rows[:size]), split.members.take(rows[size : 2 * size])
             yield D3PMGenerator.fit(FitRequest(seen, None, settings, seed=seed)), seen, others
             advance(done, len(seeds))
+
+
+def restrained(model: D3PMGenerator, seen: Records, vocabulary: tuple[str, ...]) -> D3PMGenerator:
+    """The same model as training would have left it: restrained, by its training records alone."""
+    same = D3PMGenerator.from_state(model.state())
+    restrain(same, seen, None, families=families(vocabulary))
+    return same
 
 
 def reference_model(split: Split, half: Records, quick: bool) -> D3PMGenerator:

@@ -124,11 +124,12 @@ class D3PMConfig(Config):
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     calibration_rounds: int = Field(
-        3,
+        4,
         ge=0,
         le=20,
-        description="how often records are drawn after training to see whether pairs of codes are as common in them as "
-        "in training records (sparse denoiser, absorbing noise); see decisions/0122",
+        description="how often records are drawn after training to see whether codes and pairs of codes are as common "
+        "in them as in training records, the last time codes alone (sparse denoiser, absorbing noise); see "
+        "decisions/0135",
     )
 
     def with_checkpoints(self, every: int) -> Self:

@@ -17,11 +17,11 @@ CODES = 8
 
 
 def records(n: int = 4_000) -> Records:
-    """Codes 0 and 1 exclude each other, 2 and 3 often come together, all others by themselves."""
+    """Codes 0 and 1 exclude each other, 2 and 3 mostly come together, all others by themselves."""
     rng = np.random.default_rng(0)
     x = rng.random((n, CODES)) < 0.3
     x[:, 1] &= ~x[:, 0]
-    x[:, 3] = np.where(rng.random(n) < 0.3, x[:, 2], x[:, 3])
+    x[:, 3] = np.where(rng.random(n) < 0.8, x[:, 2], x[:, 3])
     return Records.from_dense(x.astype(np.uint8))
 
 
@@ -36,16 +36,57 @@ def together(cohort: Records) -> np.ndarray:
     return pair_counts(cohort, None) / len(cohort)
 
 
+def moved(real: list[list[float]], n_real: int, drawn: list[list[float]], n_drawn: int) -> np.ndarray:
+    one, other = (np.array(each, dtype=np.float32) for each in (real, drawn))
+    return pairs.shifts(one, n_real, other, n_drawn)
+
+
 def test_chance_moves_nothing_and_more_than_chance_does() -> None:
-    real = np.array([[1_000.0, 50.0], [50.0, 500.0]])
-    assert not pairs.shifts(real, 10_000, real / 2 + 3, 5_000).any()
-    drawn = np.array([[1_000.0, 200.0], [200.0, 500.0]])
-    moved = pairs.shifts(real, 10_000, drawn, 10_000)
-    assert -2 < moved[0, 1] == moved[1, 0] < -1 and moved[0, 0] == moved[1, 1] == 0
-    never = pairs.shifts(np.zeros((1, 1)), 10**6, np.full((1, 1), 10_000.0), 10**4)
-    assert never[0, 0] == -pairs.FARTHEST
-    few_drawn = pairs.shifts(np.full((1, 1), 2_000.0), 10**7, np.full((1, 1), 8.0), 50_000)
-    assert few_drawn[0, 0] == 0  # ten were to be expected
+    real = [[1_000.0, 50.0], [50.0, 500.0]]
+    assert not moved(real, 10_000, [[503.0, 28.0], [28.0, 253.0]], 5_000).any()
+    shift = moved(real, 10_000, [[1_000.0, 200.0], [200.0, 500.0]], 10_000)
+    assert -2 < shift[1, 0] < shift[0, 1] < -1 and shift[0, 0] == shift[1, 1] == 0
+    small = moved([[9_000.0, 3_000.0], [3_000.0, 9_000.0]], 30_000, [[9_000.0, 2_600.0], [2_600.0, 9_000.0]], 30_000)
+    assert not small.any()  # certain, but what blocks leave behind
+    assert moved([[2_000.0]], 10**7, [[8.0]], 50_000) == 0  # ten were to be expected
+
+
+def test_what_most_of_a_few_patients_have_is_certain() -> None:
+    """41 of 50 who had a rare disease had its drug; of 49 who were drawn one has it. And none of 50 had another."""
+    shift = moved([[50.0, 41.0], [41.0, 46.0]], 57_000, [[49.0, 1.0], [1.0, 36.0]], 57_000)
+    assert (shift[[0, 1], [1, 0]] > 4).all()
+    shift = moved([[50.0, 0.0], [0.0, 900.0]], 57_000, [[50.0, 14.0], [14.0, 900.0]], 57_000)
+    assert (shift[[0, 1], [1, 0]] < -3).all()
+
+
+def test_a_link_is_not_moved_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a link does not help, because its codes are drawn side by side."""
+    monkeypatch.setattr(pairs, "FEWEST", 1_000)
+    train = records(1_200)
+    generator = untrained(train)
+    monkeypatch.setattr(pairs, "shifts", lambda real, *_: np.full_like(real, 5.0))
+    before = generator.denoiser.state_dict()["pairwise.weight"].clone()
+    pairs.calibrate_pairs(generator, FewPatients.of(train, torch.device("cpu")), seed=0)
+    moved = generator.denoiser.state_dict()["pairwise.weight"] - before
+    assert float(moved.max()) == pytest.approx(pairs.FARTHEST)
+
+
+def test_a_rare_disease_gets_its_drug_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "FEWEST", 1_000)
+    rng = np.random.default_rng(1)
+    x = rng.random((4_000, CODES)) < 0.3
+    x[:, 6] = rng.random(4_000) < 0.015
+    x[:, 7] = np.where(x[:, 6], rng.random(4_000) < 0.9, rng.random(4_000) < 0.002)
+    train = Records.from_dense(x.astype(np.uint8))
+    generator = untrained(train)
+
+    def share() -> float:
+        both = pair_counts(generator.sample(SampleRequest(8_000, seed=5)), None)
+        return float(both[6, 7] / both[6, 6])
+
+    before = share()
+    pairs.calibrate_pairs(generator, FewPatients.of(train, torch.device("cpu")), seed=0)
+    assert before < 0.1 and share() > 0.3
 
 
 def test_drawn_pairs_become_as_common_as_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
