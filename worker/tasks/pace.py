@@ -22,7 +22,7 @@ WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not 
 TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
-LOOKS_TO_DRAW = 7  # a record: twelve calls, each cheaper than one that asks for everything
+LOOKS_TO_DRAW = 9  # a record: sixteen calls, each cheaper than one that asks for everything
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
 # An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
 LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003

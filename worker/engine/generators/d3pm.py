@@ -49,8 +49,8 @@ from worker.engine.training.d3pm import D3PMLearner
 
 STATE_VERSION = 3
 NETWORK = "denoiser/"  # how the names of the network's tensors begin
-# Network calls for each record; docs/decisions/0009 has what more of them bring.
-REVEAL_STEPS = 12
+# Network calls for each record; docs/decisions/0136 has what more of them bring.
+REVEAL_STEPS = 16
 ANCESTRAL_STEPS = 64
 
 
