@@ -31,8 +31,6 @@ CERTAIN = 3.0  # standard errors of a difference that is no chance
 STEP = 0.8  # of a difference: links of one code move each other's pairs
 LEAST = 0.7  # log-odds; smaller differences of pairs are mostly those of blocks, which links cannot mend
 FARTHEST = 8.0  # that a link is moved in all, log-odds: where that did not help, more would not
-# With this many patients who have both codes, half of a shift counts: a single patient's pairs are nobody's business.
-PATIENTS_PER_SHIFT = 11.0
 SEEDS = 1 << 40  # far from those that people choose: no cohort is drawn with the numbers that links were moved by
 Floats = NDArray[np.float32]  # tables of all pairs: half the memory
 
@@ -44,8 +42,7 @@ def calibrate_pairs(generator: "D3PMGenerator", few: FewPatients | None, seed: i
     n = 0 if few is None else records_drawn(generator, few.patients)
     if few is None or n == 0:
         return
-    real, behind = few.seen.cpu().numpy(), few.together.cpu().numpy()
-    believed = behind**2 / (behind**2 + PATIENTS_PER_SHIFT**2)
+    real, believed = few.seen.cpu().numpy(), few.links(torch.ones_like(few.seen)).cpu().numpy()
     so_far = np.zeros_like(real)
     for number in range(rounds):
         request = SampleRequest(n, seed=SEEDS + seed + number)
