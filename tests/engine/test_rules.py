@@ -223,7 +223,7 @@ def test_keeping_rules_keeps_prevalences() -> None:
     real = drawn(20_000, seed=5).prevalence()
     generator = generator_named("d3pm").fit(
         FitRequest(
-            drawn(2_000), None, {**TINY, "training": {"epochs": 12, "batch_size": 64}}, groups=GROUPS, rules=found()
+            drawn(4_000), None, {**TINY, "training": {"epochs": 12, "batch_size": 64}}, groups=GROUPS, rules=found()
         )
     )
     many = generator.sample(SampleRequest(8_192, seed=2)).prevalence()

@@ -94,7 +94,7 @@ def test_targets_are_met_and_the_manifest_tells_how(postgres_stand: Stand) -> No
         cohort = CohortRepository(session).get(OWNER, result["cohort_id"])
         (told,) = ReportRepository(session).newest(OWNER, result["cohort_id"]).body["targets"]
     assert told["asked"] == 0.3 and abs(told["attained"] - 0.3) < 0.001
-    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 12, "sampling": "dealt"}
+    assert cohort.manifest["resolved"] == {"method": "exact", "steps": 16, "sampling": "dealt"}
     assert cohort.manifest["warnings"] == ["to be remembered"]
     assert cohort.manifest["request"]["targets"] == [{"codes": ["ICD9DX:001", "ICD9DX:010"], "share": 0.3}]
     manifest = CohortManifest.read(stand.store, cohort.prefix, cohort.manifest_hash)
