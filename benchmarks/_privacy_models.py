@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._harness import load_long, progress_bar, subset
-from benchmarks.conditional import trained
+from benchmarks._trained import trained
 from ehr.codes.families import families
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records

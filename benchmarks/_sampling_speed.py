@@ -1,11 +1,21 @@
-"""Records per second: against the paper's network and sampler, and as codes and records grow."""
+"""Records per second: against the paper's network and sampler, an earlier version, and as codes and records grow."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
 from benchmarks._harness import Figures, show, timed
 from benchmarks._plain import PLAIN_STEPS, plain_records
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
+from worker.engine.audit.effort import operations
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import REVEAL_STEPS, D3PMGenerator
 
@@ -47,10 +57,83 @@ def speed(generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
     figures.add("sampling.speedup_vs_plain", fast_rate / plain_rate, "times")
 
 
-def growth(quick: bool) -> None:
+# What a checkout of another version runs in a process of its own: it knows of this one nothing but the model.
+DRAW = """
+import json, sys, time
+from safetensors.torch import load_file
+from worker.engine.generators import SampleRequest, State
+from worker.engine.generators.d3pm import D3PMGenerator
+import torch
+torch.set_num_threads(int(sys.argv[3]))
+config = json.load(open(sys.argv[1] + "/model.json"))
+generator = D3PMGenerator.from_state(State(load_file(sys.argv[1] + "/model.safetensors"), config))
+generator.sample(SampleRequest(64))
+begun = time.perf_counter()
+generator.sample(SampleRequest(int(sys.argv[2])))
+print(time.perf_counter() - begun)
+"""
+
+
+def against(before: Path, generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
+    """Records per second of an earlier version (a checkout) and of this one, in turns, each with its own default."""
+    n, rounds = (512, 1) if quick else (10_240, 3)
+    state = generator.state()
+    with tempfile.TemporaryDirectory() as folder:
+        save_file({key: value.contiguous() for key, value in state.tensors.items()}, Path(folder, "model.safetensors"))
+        Path(folder, "model.json").write_text(json.dumps(state.config))
+        seconds: dict[Path, list[float]] = {before: [], Path(__file__).parents[1]: []}
+        for _ in range(rounds):
+            for version, took in seconds.items():
+                command = [sys.executable, "-c", DRAW, folder, str(n), str(torch.get_num_threads())]
+                ran = subprocess.run(
+                    command, cwd=version, env=os.environ | {"PYTHONPATH": str(version)}, capture_output=True, text=True
+                )
+                if ran.returncode:
+                    raise SystemExit(f"{version} cannot draw from this model: {ran.stderr.strip().splitlines()[-1]}")
+                took.append(float(ran.stdout.split()[-1]))
+    earlier, now = (n / min(took) for took in seconds.values())
+    show(
+        "an earlier version and this one", ["", "records / s"], [["before", f"{earlier:,.0f}"], ["now", f"{now:,.0f}"]]
+    )
+    figures.add("sampling.speedup_vs_before", now / earlier, "times")
+
+
+def share_of_peak(generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
+    """Operations of a record, and what share of the rate at which this machine multiplies matrices is reached."""
+    n = 512 if quick else 8_192
+    each = operations(lambda: generator.sample(SampleRequest(1_024))) / 1_024
+    with timed() as seconds:
+        generator.sample(SampleRequest(n))
+    width = 512
+    a, b = torch.randn(1_024, width), torch.randn(width, width)
+    best = min(_seconds_of_product(a, b) for _ in range(20))
+    peak = 2 * len(a) * width * width / best
+    show(
+        "what a record costs",
+        ["MFLOP a record", "GFLOP / s reached", "GFLOP / s of a product of matrices", "share"],
+        [
+            [
+                f"{each / 1e6:.1f}",
+                f"{each * n / seconds[0] / 1e9:.1f}",
+                f"{peak / 1e9:.1f}",
+                f"{each * n / seconds[0] / peak:.2f}",
+            ]
+        ],
+    )
+    figures.add("sampling.gemm_share", each * n / seconds[0] / peak, "of the rate of a product of matrices")
+    figures.add("sampling.mflop_per_record", each / 1e6, "MFLOP")
+
+
+def _seconds_of_product(a: torch.Tensor, b: torch.Tensor) -> float:
+    begun = time.perf_counter()
+    torch.mm(a, b)
+    return time.perf_counter() - begun
+
+
+def growth(quick: bool, figures: Figures) -> None:
     """How the cost of a record grows with the number of codes and of records; untrained networks cost the same."""
-    rows = []
-    for n_codes in (500, 1_000) if quick else (500, 1_000, 2_000, 4_000):
+    rows, widths, rates = [], (500, 1_000) if quick else (500, 1_000, 2_000, 4_000), {}
+    for n_codes in widths:
         weights = 1 / np.arange(1, n_codes + 1) ** 0.9
         prevalence = torch.from_numpy(weights * 9 / weights.sum()).clamp(max=0.5)
         sizes = torch.from_numpy(np.bincount(np.random.default_rng(0).poisson(9, 10_000)) / 10_000)
@@ -60,6 +143,9 @@ def growth(quick: bool) -> None:
         for n in (512, 1_024) if quick else (2_048, 8_192):
             with timed() as seconds:
                 generator.sample(SampleRequest(n))
-            cells.append(f"{n / seconds[0]:,.0f}")
+            rates[n_codes] = n / seconds[0]
+            cells.append(f"{rates[n_codes]:,.0f}")
         rows.append([f"{n_codes:,}", *cells])
     show("records / s by number of codes", ["codes", "few records", "four times as many"], rows)
+    if not quick:
+        figures.add("sampling.growth_4000_over_500", rates[500] / rates[4_000], "times the cost")

@@ -5,59 +5,35 @@ python -m benchmarks.conditional --data DIR --json FILE [--work DIR]
 Training `best` is the long part. With --work the trained models are kept there and a second run starts from them.
 """
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
 
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
 from benchmarks._million import measure as million
 from benchmarks._plain import PLAIN_STEPS, plain_records
-from benchmarks._sampling_speed import growth, speed
+from benchmarks._sampling_speed import against, growth, share_of_peak, speed
 from benchmarks._slices import measure_against_truth, measure_slices, slices
-from ehr.codes.families import families
+from benchmarks._trained import trained
 from ehr.generators.d3pm import PRESETS
 from ehr.records import Records
 from ehr.vocabulary import Vocabulary
-from worker.engine.generators import FitRequest, SampleRequest, State
+from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.metrics import Measurement, Result, fidelity
+from worker.engine.metrics.attacks import sampled
+from worker.engine.metrics.distinguisher import told_apart
 from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
-from worker.engine.training import Hooks
 from worker.evaluation import labels_in
 
 RECORDS = 25_000
 UTILITY_SEEDS = (3, 13, 23)
+COHORTS = 3  # that a classifier tells from unseen records
 ROLES = ("real", "value")
-
-
-# ---- models
-
-
-def trained(
-    name: str, settings: dict[str, Any], train: Records, codes: Sequence[str], work: Path | None
-) -> tuple[D3PMGenerator, float]:
-    """The generator and the seconds its training took; from `work` if an earlier run left it there."""
-    weights, notes = (None, None) if work is None else (work / f"{name}.safetensors", work / f"{name}.json")
-    if weights is not None and notes is not None and notes.exists():
-        kept = json.loads(notes.read_text())
-        return D3PMGenerator.from_state(State(load_file(weights), kept["config"])), kept["seconds"]
-    order = np.random.default_rng(0).permutation(len(train))
-    holdout, rest = train.take(order[: len(train) // 20]), train.take(order[len(train) // 20 :])
-    with progress_bar(f"train {name}") as advance, timed() as seconds:
-        hooks = Hooks(on_progress=lambda p: advance(p.step, p.total_steps))
-        generator = D3PMGenerator.fit(FitRequest(rest, holdout, settings, hooks=hooks, families=families(codes)))
-    if weights is not None and notes is not None:
-        state = generator.state()
-        weights.parent.mkdir(parents=True, exist_ok=True)
-        save_file({key: value.contiguous() for key, value in state.tensors.items()}, weights)
-        notes.write_text(json.dumps({"config": state.config, "seconds": seconds[0]}))
-    return generator, seconds[0]
 
 
 # ---- quality
@@ -80,6 +56,26 @@ def best_quality(generator: D3PMGenerator, train: Records, test: Records, n: int
     figures.add("best.mmd", value["mmd"][0], "")
     rare = value["prevalence_spearman_rare"]
     figures.add("best.rare_gap", rare[1] - rare[0], "floor minus ours")
+
+
+def unseen(generator: D3PMGenerator, train: Records, test: Records, quick: bool, figures: Figures) -> None:
+    """Nats of unseen records, and how much better than real ones a classifier tells cohorts from them."""
+    n = min(1_000 if quick else RECORDS, len(test), len(train))
+    elbo = generator.held_out_elbo(test, draws=1 if quick else 4)
+    told = np.zeros((1 if quick else COHORTS, 2))
+    with progress_bar("telling apart") as advance:
+        for seed in range(len(told)):
+            rng = np.random.default_rng(seed)
+            cohorts = generator.sample(SampleRequest(n, seed=seed)), sampled(train, n, rng)
+            told[seed] = [_float(told_apart(cohort, test, rng)[0].value) for cohort in cohorts]
+            advance(seed + 1, len(told))
+    ours, real = told.mean(axis=0)
+    excess = told[:, 0] - told[:, 1]
+    spread = f"{ours - real:+.4f} ({excess.min():+.4f} to {excess.max():+.4f})"
+    header = ["nats", "told from unseen records: ours", "real", "more (of single cohorts)"]
+    show("unseen records", header, [[f"{elbo.value:.3f}", f"{ours:.4f}", f"{real:.4f}", spread]])
+    figures.add("best.elbo", elbo.value, "nats")
+    figures.add("best.distinguisher_excess", float(ours - real), "AUROC beyond real records")
 
 
 def utility(
@@ -232,6 +228,7 @@ def main() -> None:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep trained models here and start from them")
     parser.add_argument("--only", nargs="+", metavar="STAGE", help="only some of the stages, by name")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="a checkout of an earlier version to be as fast as")
     arguments = parser.parse_args()
     quick, figures = arguments.quick, Figures()
     work = None if quick else arguments.work  # a quick model must not be taken for a real one
@@ -245,19 +242,24 @@ def main() -> None:
     if quick:
         train, test = subset(train, 2_000), subset(test, 1_000)
     started, everyone = time.perf_counter(), Records.concatenate([train, test])
-    best, seconds = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, vocabulary, work)
-    figures.add("best.train_seconds", seconds, "s")
+    best, took = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, vocabulary, work)
+    figures.add("best.train_seconds", took.seconds, "s")
+    figures.add("train.seconds_to_29", took.to_reach, "s until held-out records have 29.0 nats")
     n = 512 if quick else RECORDS
     stages: dict[str, Callable[[], None]] = {
         "slices": lambda: slice_quality(best, everyone, vocabulary, quick, figures),
         "truth": lambda: truth_quality(quick, work),
         "fidelity": lambda: best_quality(best, train, test, n, figures),
         "utility": lambda: utility(best, train, test, vocabulary, quick, figures),
+        "unseen": lambda: unseen(best, train, test, quick, figures),
         "speed": lambda: speed(best, quick, figures),
-        "growth": lambda: growth(quick),
+        "peak": lambda: share_of_peak(best, quick, figures),
+        "growth": lambda: growth(quick, figures),
         "calls": lambda: fidelity_by_calls(best, train, test, n),
         "million": lambda: million(figures, quick),
     }
+    if arguments.before is not None:
+        stages["before"] = lambda: against(arguments.before.resolve(), best, quick, figures)
     for name, run in stages.items():
         if name in (arguments.only or stages):
             run()

@@ -14,7 +14,7 @@ from ehr.generators import CHUNK
 from ehr.generators.d3pm import D3PMConfig, SparseConfig
 from ehr.groups import Groups
 from worker.engine import reveal
-from worker.engine.blocks import Ties, blocks_of, blocks_of_chunk
+from worker.engine.blocks import RAMP, Ties, blocks_of, blocks_of_chunk
 from worker.engine.conditioning import Starts
 from worker.engine.contexts import Contexts
 from worker.engine.denoisers import UNKNOWN_SIZE, Denoiser, SparseDenoiser
@@ -275,6 +275,22 @@ def test_of_two_chunks_each_reveals_first_what_the_other_reveals_last() -> None:
     first, second, third = ([set(codes.tolist()) for codes in blocks] for blocks in chunks)
     assert second == first[::-1]
     assert third != first
+
+
+def test_blocks_grow_and_go_backwards_in_the_next_chunk() -> None:
+    """Where little is known yet, little is drawn at once; what one chunk reveals late the next reveals early."""
+    expected, ties = 0.4 / torch.arange(1, 901) ** 0.7, Ties.none(900)
+    chunks = [blocks_of_chunk(torch.arange(900), expected, ties, 12, 3, chunk, ramp=RAMP) for chunk in range(2)]
+    places = []
+    for blocks in chunks:
+        assert sorted(torch.cat(blocks).tolist()) == list(range(900))
+        sums = torch.stack([expected[codes].sum() for codes in blocks])
+        assert sums[0] < 0.6 * sums.mean() and sums[-1] > 1.4 * sums.mean()
+        places.append(torch.cat([torch.full((len(codes),), number) for number, codes in enumerate(blocks)]))
+        places[-1] = places[-1][torch.cat(blocks).argsort()].double()
+    assert torch.corrcoef(torch.stack(places))[0, 1] < -0.9
+    few = blocks_of_chunk(torch.arange(8), torch.full((8,), 0.3), Ties.none(8), 16, 3, 1, ramp=RAMP)
+    assert [len(codes) for codes in few] == [1] * 8  # none shares its block with another
 
 
 def test_codes_that_go_together_are_not_drawn_together() -> None:

@@ -6,8 +6,9 @@ import torch
 
 from ehr.generators.d3pm import D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
-from worker.engine.denoisers import SparseDenoiser, build_denoiser
+from worker.engine.denoisers import SparseDenoiser, build_denoiser, sparse_reading
 from worker.engine.denoisers.few_patients import FewPatients
+from worker.engine.denoisers.sparse_reading import SparseReading
 from worker.engine.generators import FitRequest, SampleRequest, from_state
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.metrics import cmd
@@ -91,3 +92,24 @@ def test_a_wide_model_learns_is_stored_and_draws() -> None:
     loaded = from_state(generator.state())
     request = SampleRequest(50, seed=3)
     assert np.array_equal(loaded.sample(request).indices, generator.sample(request).indices)
+
+
+@torch.no_grad()
+def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first call and at one in four all codes are asked; at others the rare ones count as they did then."""
+    network = networks(AbsorbingNoise)[1]
+    x = torch.from_numpy(records(40, 5).to_dense(np.uint8))
+    every = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
+    monkeypatch.setattr(sparse_reading, "ALWAYS_ASKED", 12)
+    some = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
+    assert every.seldom is None and some.seldom is not None and int(some.seldom.sum()) == CODES - 12
+    apart = []
+    for codes in torch.arange(CODES).reshape(6, -1):
+        exact, told = every.logits(codes), some.logits(codes)
+        apart.append(float((torch.sigmoid(exact) - torch.sigmoid(told)).abs().mean()))
+        for reading in (every, some):
+            reading.reveal(codes, x[:, codes] == 1)
+    assert apart[0] < 1e-6 and apart[4] < 1e-6
+    assert 0 < max(apart) < 0.05  # of a network with random weights, to which six of ten codes are rare
+    some.keep(torch.arange(3))
+    assert len(some.seldom_rate) == 3

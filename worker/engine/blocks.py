@@ -19,6 +19,10 @@ from worker.engine.groups import GroupTable
 
 # Ties are known among this many of the most common codes; rarer ones hardly ever meet.
 MOST_TIED = 512
+# The first block expects so much less, and the last so much more, than blocks do on average: of what codes say of each
+# other most is told when nothing is known yet, and then asking costs least, because records are still alike.
+RAMP = 0.65
+FEW = 4  # codes to a block, below which blocks are equal: a single code may be more than a small block has room for
 SLACK = 0.15  # of a block's expected codes, for the sake of keeping codes apart
 
 
@@ -59,22 +63,41 @@ def blocks_of_chunk(
     chunk: int,
     groups: GroupTable | None = None,
     leading: Sequence[Tensor] = (),
+    ramp: float = 0.0,
 ) -> list[Tensor]:
-    """The blocks of one chunk of a cohort. A chunk and the next reveal the same blocks in opposite order.
+    """The blocks of one chunk of a cohort, whose expected codes grow with `ramp`.
 
-    A network is not quite of one mind: how common a code comes out depends a little on what is revealed before it, and
-    that is the same for a whole chunk. For any two codes, each goes first in one chunk of the pair. `leading` groups,
-    which decide what other codes are possible, come in blocks of their own before all others.
+    A chunk and the next reveal codes in opposite order. A network is not quite of one mind: how common a code comes out
+    depends a little on what is revealed before it, and that is the same for a whole chunk. For any two codes, each goes
+    first in one chunk of the pair. `leading` groups, which decide what other codes are possible, come in blocks of
+    their own before all others.
     """
     rng = np.random.default_rng([seed, chunk // 2])
     first = _leading_blocks(codes, leading, steps, rng)
     if first:
         codes, steps = codes[~torch.isin(codes, torch.cat(first))], max(steps - len(first), 1)
-    if groups is None or groups.inside(codes) is None:
-        blocks = blocks_of(codes, expected, ties, steps, rng)
-    else:
-        blocks = _with_whole_groups(codes, expected, ties, steps, rng, groups)
-    return first[::-1] + blocks[::-1] if chunk % 2 else first + blocks
+    units, mass, whole = _units(codes, expected, groups)
+    ramp = ramp if len(units) >= FEW * steps else 0.0
+    blocks = blocks_of(units, mass, ties, steps, rng, ramp)
+    if chunk % 2:
+        blocks = blocks[::-1] if ramp == 0 else _cut(torch.cat(blocks[::-1]), mass, len(blocks), ramp)
+    in_full = [torch.cat([block, *(whole[code] for code in block.tolist() if code in whole)]) for block in blocks]
+    return first[::-1] + in_full if chunk % 2 else first + in_full
+
+
+def _shares(steps: int, ramp: float) -> NDArray[np.float64]:
+    """What share of the expected codes each block has."""
+    shares = 1 + ramp * np.linspace(-1, 1, steps) if steps > 1 else np.ones(1)
+    return np.asarray(shares / shares.sum())
+
+
+def _cut(codes: Tensor, expected: Tensor, steps: int, ramp: float) -> list[Tensor]:
+    """`codes` (C,) in this order, in blocks that expect more and more."""
+    mass = expected.double().cpu().numpy()[codes.cpu().numpy()] + 1e-6
+    middle = mass.cumsum() - mass / 2
+    ends = _shares(steps, ramp).cumsum() * mass.sum()
+    block = torch.from_numpy(np.searchsorted(ends[:-1], middle))
+    return [part for number in range(steps) if len(part := codes[block == number])]
 
 
 def _leading_blocks(codes: Tensor, leading: Sequence[Tensor], steps: int, rng: np.random.Generator) -> list[Tensor]:
@@ -86,10 +109,11 @@ def _leading_blocks(codes: Tensor, leading: Sequence[Tensor], steps: int, rng: n
     return [torch.cat([there[number] for number in order[place::room]]) for place in range(room)]
 
 
-def _with_whole_groups(
-    codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator, groups: GroupTable
-) -> list[Tensor]:
-    """Blocks in which the members of a group stand together: one of them is placed for all."""
+def _units(codes: Tensor, expected: Tensor, groups: GroupTable | None) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
+    """What is placed in blocks: codes, and of a group one member for all. How many are expected of each (N,), and the
+    other members of each that stands for a group."""
+    if groups is None or groups.inside(codes) is None:
+        return codes, expected, {}
     group_of = groups.group_of[codes]
     grouped = group_of >= 0
     numbers, which = torch.unique(group_of[grouped], return_inverse=True)
@@ -98,13 +122,13 @@ def _with_whole_groups(
     mass = expected.clone()
     for each in members:
         mass[each[0]] = expected[each].sum()
-    blocks = blocks_of(torch.cat([codes[~grouped], heads]), mass, ties, steps, rng)
-    whole = {int(each[0]): each for each in members}
-    return [torch.cat([block, *(whole[code][1:] for code in block.tolist() if code in whole)]) for block in blocks]
+    return torch.cat([codes[~grouped], heads]), mass, {int(each[0]): each[1:] for each in members}
 
 
-def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator) -> list[Tensor]:
-    """`codes` (C,) in at most `steps` blocks with about equal sums of `expected` (N,), in random order."""
+def blocks_of(
+    codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.random.Generator, ramp: float = 0.0
+) -> list[Tensor]:
+    """`codes` (C,) in at most `steps` blocks, at random, whose sums of `expected` (N,) grow with `ramp`."""
     if steps < 1:
         raise ConfigError(f"steps must be 1 or more, not {steps}")
     order = rng.permutation(codes.cpu().numpy())
@@ -112,24 +136,28 @@ def blocks_of(codes: Tensor, expected: Tensor, ties: Ties, steps: int, rng: np.r
     place = ties.place[order]
     tied = place >= 0
     block = np.empty(len(order), dtype=np.int64)
-    block[tied], room = _apart(mass[tied], ties.strength[:, place[tied]], place[tied], steps, mass.sum() / steps)
+    capacity = _shares(steps, ramp) * mass.sum()
+    block[tied], room = _apart(mass[tied], ties.strength[:, place[tied]], place[tied], capacity)
     # The others fill the room that is left, in their random order.
     middle = mass[~tied].cumsum() - mass[~tied] / 2
     ends = room.clip(1e-9).cumsum()
     block[~tied] = np.searchsorted(ends[:-1] * (mass[~tied].sum() / ends[-1]), middle)
-    members = [order[block == number] for number in rng.permutation(steps)]
+    members = [order[block == number] for number in (rng.permutation(steps) if ramp == 0 else range(steps))]
     return [torch.from_numpy(each).to(codes.device) for each in members if len(each)]
 
 
 def _apart(
-    mass: NDArray[np.float64], strength: NDArray[np.float64], place: NDArray[np.int64], steps: int, capacity: float
+    mass: NDArray[np.float64],
+    strength: NDArray[np.float64],
+    place: NDArray[np.int64],
+    capacity: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """A block for each of the codes, one after the other where it has the weakest ties, and the room that is left.
 
     A code may stand in a block that is a little over its capacity, or the last codes would have no choice.
     """
-    block, room = np.empty(len(mass), dtype=np.int64), np.full(steps, capacity)
-    strain = np.zeros((steps, len(mass)))  # of each code, were it in the block
+    block, room = np.empty(len(mass), dtype=np.int64), capacity.copy()
+    strain = np.zeros((len(capacity), len(mass)))  # of each code, were it in the block
     rows = strength[place]  # (codes, codes) in the order of `mass`
     for number, needed in enumerate(mass):
         fits = room + SLACK * capacity >= needed / 2

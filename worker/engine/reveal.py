@@ -78,7 +78,7 @@ def _reveal_block(
 ) -> None:
     """Draw the codes (C,) by their logits (B, C) and reveal them."""
     inside = None if groups is None else groups.inside(codes)
-    possible = reading.x[:, codes] == HIDDEN
+    possible = reading.x.index_select(1, codes) == HIDDEN
     if keeping is not None:
         possible &= ~keeping.forbidden[:, codes] & ~keeping.forced[:, codes]
     p = torch.sigmoid(logits) * possible if inside is None else inside.in_full(logits, possible)

@@ -60,15 +60,18 @@ class SizeNetwork(nn.Module):
 
 
 @torch.no_grad()
-def shift_to_size(logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
+def shift_to_size(
+    logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None, elsewhere: Tensor | None = None
+) -> Tensor:
     """What to add to the log-odds of each record's open codes, so that they add up to the codes that are left, (B, 1).
 
     A record of a known size has just `left` (B,) codes among its open ones (B, C), which independent log-odds (B, C)
     keep on average only. The gradient of the loss does not see the shift: moving all open codes together changes
     nothing where they add up already. Members of `groups` (columns of the C) are left alone, their number is certain.
+    So many codes (B,) are expected `elsewhere`, among open ones that are not asked.
     """
-    odds = torch.exp(logits.float()) * is_open
-    to_come = left.float()
+    odds = torch.exp(logits.float()).mul_(is_open)
+    to_come = left.float() if elsewhere is None else left.float() - elsewhere
     if groups is not None and len(groups):
         of_members = groups.probability(logits[:, groups.codes], is_open[:, groups.codes])
         to_come = to_come - torch.where(is_open[:, groups.codes], of_members, 0.0).sum(1)
@@ -77,8 +80,8 @@ def shift_to_size(logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTa
     shift = torch.zeros_like(wanted)
     for _ in range(2):  # Newton's steps on the logarithm of the sum, of which the first is nearly exact for rare codes
         p = odds * torch.exp(shift).unsqueeze(1)
-        p = p / (1 + p)
+        p.div_(1 + p)
         total = p.sum(1).clamp(min=1e-9)
-        slope = (total - p.square().sum(1)).clamp(min=1e-9) / total
+        slope = (total - torch.linalg.vector_norm(p, dim=1).square()).clamp(min=1e-9) / total
         shift = (shift + (wanted - total.log()) / slope).clamp(-MOST_SHIFT, MOST_SHIFT)
     return torch.where(left <= 0, -CERTAIN, shift).unsqueeze(1)

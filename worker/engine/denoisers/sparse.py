@@ -118,9 +118,12 @@ class SparseDenoiser(Denoiser):
             logits = logits + self.shift(logits, hidden, left, self.noise.groups) * (hidden & self.alone)
         return logits.float()
 
-    def shift(self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None) -> Tensor:
+    def shift(
+        self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None, elsewhere: Tensor | None = None
+    ) -> Tensor:
         """What a record's size says of its open codes, (B, 1): nothing where it is not known."""
-        return shift_to_size(logits, is_open, left, groups).masked_fill((left == UNKNOWN_SIZE).unsqueeze(1), 0.0)
+        shift = shift_to_size(logits, is_open, left, groups, elsewhere)
+        return shift.masked_fill((left == UNKNOWN_SIZE).unsqueeze(1), 0.0)
 
     def tilt(self, x: Tensor, left: Tensor | None, beside: Beside | None) -> Tensor | None:
         """By how much the number of codes to come shifts all log-odds, (B,); None where the trunk alone has to tell."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
+# A record's size speaks of all its hidden codes. Of a wide vocabulary so many, the most common, are asked at every call
+# how much of it is theirs; the others, a small part of any record, at one call in so many.
+ALWAYS_ASKED, SELDOM = 1024, 4
 
 
 class SparseReading(Reading):
@@ -43,6 +46,9 @@ class SparseReading(Reading):
         self.hidden = torch.full((len(x),), float(n), device=x.device)
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
         self.links = None if denoiser.pairwise is None else Links.none(denoiser.pairwise.weight, denoiser.paired, x)
+        self.open = torch.ones(n, dtype=torch.bool, device=x.device)  # codes that are hidden in some record
+        self.seldom = _seldom_asked(denoiser)
+        self.calls, self.seldom_rate = 0, torch.ones(len(x), device=x.device)
         known = x != HIDDEN
         self.words, self.key = _keys(known, size)
         self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
@@ -60,37 +66,59 @@ class SparseReading(Reading):
         if tilt is not None and network.from_tilt is not None:
             context = context + tilt[some].unsqueeze(1) * network.from_tilt
         z = network.trunk(self.sum[some] + context)
-        hidden, adds_up = self.x[some] == HIDDEN, left is not None and network.adds_up
-        # A size speaks of all hidden codes: where it is known, all are asked.
-        asked = torch.unique(torch.cat([codes, hidden.any(0).nonzero().squeeze(1)])) if adds_up else codes
-        logits = F.linear(z, network.out.weight[asked], network.out.bias[asked])
+        adds_up = left is not None and network.adds_up
+        # A size speaks of all hidden codes: where it is known, all are asked, or all but some rare ones.
+        asked, unasked = self._asked(codes) if adds_up else (codes, 0.0)
+        # index_select copies rows whole, where indexing by a tensor goes from number to number
+        logits = F.linear(z, network.out.weight.index_select(0, asked), network.out.bias[asked])
         if self.links is not None:
-            linked = self.links.place[asked] >= 0
-            logits[:, linked] += self.links.sum[some][:, self.links.place[asked[linked]]]
+            logits += self.links.of(asked, some)
         if self.beside is not None:
             logits += self.beside.logits[:, asked]
         if tilt is not None and network.tilted is not None:
             logits += tilt[some].unsqueeze(1) * network.tilted[asked]
         if left is not None and adds_up:
             groups = network.noise.groups.inside(asked)
-            shift = network.shift(logits, hidden[:, asked], left[some], groups)
+            hidden = self.x.index_select(1, asked)[some] == HIDDEN
+            shift = network.shift(logits, hidden, left[some], groups, unasked * self.seldom_rate[some])
+            if self.seldom is not None and unasked == 0:
+                self.seldom_rate = self._rate(asked, logits + shift, hidden)[same_as]
             place = torch.searchsorted(asked, codes)
-            logits = logits[:, place] + shift * (hidden[:, codes] & network.alone[codes])
+            logits = logits.index_select(1, place) + shift * (hidden.index_select(1, place) & network.alone[codes])
         return logits[same_as]
 
+    def _asked(self, codes: Tensor) -> tuple[Tensor, float]:
+        """`codes` with those that are asked for the sake of sizes, and how many are expected among open others."""
+        asked = self.open.index_fill(0, codes, True)
+        self.calls += 1
+        if self.seldom is None or self.calls % SELDOM == 1:
+            return asked.nonzero().squeeze(1), 0.0
+        unasked = (self.seldom & self.open).index_fill(0, codes, False)
+        return (asked & ~unasked).nonzero().squeeze(1), float(self.network.prevalence[unasked].sum())
+
+    def _rate(self, asked: Tensor, logits: Tensor, hidden: Tensor) -> Tensor:
+        """How many times as many codes that are seldom asked each record has to expect as others have, (B,)."""
+        assert self.seldom is not None
+        place = self.seldom[asked].nonzero().squeeze(1)
+        p = torch.sigmoid(logits.index_select(1, place)).mul_(hidden.index_select(1, place))
+        return p.sum(1) / self.network.prevalence[asked[place]].sum().clamp(min=1e-9)
+
     def reveal(self, codes: Tensor, present: Tensor) -> None:
-        fresh = self.x[:, codes] == HIDDEN
+        fresh = self.x.index_select(1, codes) == HIDDEN
         self._take_in(codes, fresh, fresh & present)
 
     def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
         """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
-        self.x[:, codes] = torch.where(fresh, on.to(self.x.dtype), self.x[:, codes])  # PRESENT is 1, ABSENT is 0
-        common = self.is_common[codes]
-        absent = fresh[:, common] & ~on[:, common]
-        self.sum.addmm_(absent.float(), self.absent_rows[codes[common]])
+        known = self.x.index_select(1, codes)
+        known = torch.where(fresh, on.to(known.dtype), known)  # PRESENT is 1, ABSENT is 0
+        self.x.index_copy_(1, codes, known)
+        self.open[codes] = (known == HIDDEN).any(0)
+        common = self.is_common[codes].nonzero().squeeze(1)
+        absent = fresh.index_select(1, common) & ~on.index_select(1, common)
+        self.sum.addmm_(absent.float(), self.absent_rows.index_select(0, codes[common]))
         rows, columns = on.nonzero(as_tuple=True)
         added = codes[columns]
-        self.sum.index_add_(0, rows, self.network.present.weight[added])
+        self.sum.index_add_(0, rows, self.network.present.weight.index_select(0, added))
         if self.links is not None:
             self.links.add(rows, added)
         self.key.index_add_(0, rows, self.words[added])
@@ -119,7 +147,7 @@ class SparseReading(Reading):
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        for name in ("sum", "present", "hidden", "hidden_mass", "key"):
+        for name in ("sum", "present", "hidden", "hidden_mass", "key", "seldom_rate"):
             setattr(self, name, getattr(self, name)[rows])
         if self.links is not None:
             self.links.sum = self.links.sum[rows]
@@ -146,7 +174,23 @@ class Links:
     def add(self, rows: Tensor, codes: Tensor) -> None:
         """The codes are present in these records."""
         linked = self.place[codes] >= 0
-        self.sum.index_add_(0, rows[linked], self.table[self.place[codes[linked]]])
+        self.sum.index_add_(0, rows[linked], self.table.index_select(0, self.place[codes[linked]]))
+
+    def of(self, codes: Tensor, rows: Tensor | slice) -> Tensor:
+        """What they say of these codes, (rows, C); nothing of codes without links."""
+        place, told = self.place[codes], self.sum[rows]
+        if len(self.table) == len(self.place):
+            return told.index_select(1, place)
+        return told.index_select(1, place.clamp(min=0)) * (place >= 0)
+
+
+def _seldom_asked(network: "SparseDenoiser") -> Tensor | None:
+    """Rare codes of a wide vocabulary, (N,) bool; members of groups are asked together. None: all are always asked."""
+    if network.n_codes <= ALWAYS_ASKED:
+        return None
+    seldom = network.alone.clone()
+    seldom[network.prevalence.argsort(descending=True, stable=True)[:ALWAYS_ASKED]] = False
+    return seldom
 
 
 def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:

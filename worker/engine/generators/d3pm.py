@@ -18,7 +18,7 @@ from ehr.records import Records
 from ehr.rules import Rules
 from ehr.streams import keeping
 from worker.engine.alone import reveal_alone
-from worker.engine.blocks import Ties, blocks_of_chunk
+from worker.engine.blocks import RAMP, Ties, blocks_of_chunk
 from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
@@ -194,7 +194,9 @@ class D3PMGenerator(Generator):
         groups = self.noise.groups if len(self.groups) else None
         rules = self.rule_table if len(self.rules) else None
         leading = () if rules is None else rules.leading
-        blocks = partial(blocks_of_chunk, hidden, self.prevalence, ties, steps, groups=groups, leading=leading)
+        blocks = partial(
+            blocks_of_chunk, hidden, self.prevalence, ties, steps, groups=groups, leading=leading, ramp=RAMP
+        )
         if not dealt:
             return reveal_alone(self.denoiser, x, size, partial(blocks, 0), generator, groups, rules)
         seed, number, reading = chunk.request.seed, chunk.number, self.denoiser.reading(x, size)
