@@ -12,10 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks._harness import progress_bar
 from ehr.codes.families import families
+from ehr.groups import find_groups
 from ehr.records import Records
 from worker.engine.generators import FitRequest, State
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks, TrainingProgress
+from worker.ingestion.rules import find_rules
 
 REACHED = 29.0  # nats of held-out records; how soon they are reached is told
 
@@ -47,7 +49,16 @@ def trained(
                 reached.append(time.perf_counter() - begun)
             advance(progress.step, progress.total_steps)
 
-        request = FitRequest(rest, holdout, settings, hooks=Hooks(on_progress=on_progress), families=families(codes))
+        rules = find_rules(rest, codes, find_groups(rest, codes))  # as the service finds them in an upload
+        request = FitRequest(
+            rest,
+            holdout,
+            settings,
+            hooks=Hooks(on_progress=on_progress),
+            families=families(codes),
+            groups=rules.groups if len(rules.groups) else None,
+            rules=rules,
+        )
         generator = D3PMGenerator.fit(request)
     took = Took(time.perf_counter() - begun, reached[0] if reached else math.nan)
     if weights is not None and notes is not None:

@@ -102,7 +102,7 @@ def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.M
     every = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
     monkeypatch.setattr(sparse_reading, "ALWAYS_ASKED", 12)
     some = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
-    assert every.seldom is None and some.seldom is not None and int(some.seldom.sum()) == CODES - 12
+    assert not every.seldom.any() and 10 < int((some.seldom > 0).sum()) <= CODES - 12
     apart = []
     for codes in torch.arange(CODES).reshape(6, -1):
         exact, told = every.logits(codes), some.logits(codes)

@@ -1,6 +1,6 @@
 """Which codes the fast sampler reveals together: codes of one block are drawn without knowing of each other.
 
-So blocks hold equally many expected codes, and codes that go together are kept apart. Any division is right for a
+So codes that go together are kept apart, and blocks grow while more and more is known. Any division is right for a
 network trained on random masks; this one leaves little unsaid between the codes of a block (docs/decisions/0009).
 """
 

@@ -3,7 +3,7 @@
 The records of a batch share one random order of the codes, so a call needs logits for the codes of its block only, and
 what the network has read so far is updated, not read again (see `Reading`). Three things make few calls enough:
 
-    blocks   hold equally many expected codes and keep apart what goes together (worker/engine/blocks.py)
+    blocks   grow while more and more is known, and keep apart what goes together (worker/engine/blocks.py)
     sizes    a block is drawn again until the rest of the record can hold the codes that are left; a record that is
              short of codes in the end gets those that suit it best, of all blocks
     rare     codes are dealt out to the batch rather than drawn for each record: each record has a rare code with the

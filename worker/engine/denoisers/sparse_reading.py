@@ -47,8 +47,9 @@ class SparseReading(Reading):
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
         self.links = None if denoiser.pairwise is None else Links.none(denoiser.pairwise.weight, denoiser.paired, x)
         self.open = torch.ones(n, dtype=torch.bool, device=x.device)  # codes that are hidden in some record
-        self.seldom = _seldom_asked(denoiser)
+        self.seldom = _seldom_asked(denoiser)  # how common each code is that is seldom asked
         self.calls, self.seldom_rate = 0, torch.ones(len(x), device=x.device)
+        self.seldom_mass = self.seldom.sum().expand(len(x)).clone()
         known = x != HIDDEN
         self.words, self.key = _keys(known, size)
         self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
@@ -68,7 +69,7 @@ class SparseReading(Reading):
         z = network.trunk(self.sum[some] + context)
         adds_up = left is not None and network.adds_up
         # A size speaks of all hidden codes: where it is known, all are asked, or all but some rare ones.
-        asked, unasked = self._asked(codes) if adds_up else (codes, 0.0)
+        asked, is_all = self._asked(codes) if adds_up else (codes, True)
         # index_select copies rows whole, where indexing by a tensor goes from number to number
         logits = F.linear(z, network.out.weight.index_select(0, asked), network.out.bias[asked])
         if self.links is not None:
@@ -80,28 +81,32 @@ class SparseReading(Reading):
         if left is not None and adds_up:
             groups = network.noise.groups.inside(asked)
             hidden = self.x.index_select(1, asked)[some] == HIDDEN
-            shift = network.shift(logits, hidden, left[some], groups, unasked * self.seldom_rate[some])
-            if self.seldom is not None and unasked == 0:
-                self.seldom_rate = self._rate(asked, logits + shift, hidden)[same_as]
             place = torch.searchsorted(asked, codes)
-            logits = logits.index_select(1, place) + shift * (hidden.index_select(1, place) & network.alone[codes])
+            of_codes = hidden.index_select(1, place)
+            elsewhere = None
+            if not is_all:
+                unasked = self.seldom_mass[some] - of_codes.float() @ self.seldom[codes]
+                elsewhere = self.seldom_rate[some] * unasked.clamp(min=0)
+            shift = network.shift(logits, hidden, left[some], groups, elsewhere)
+            if is_all and bool(self.seldom.any()):
+                self.seldom_rate = self._rate(asked, logits + shift, hidden, self.seldom_mass[some])[same_as]
+            logits = logits.index_select(1, place) + shift * (of_codes & network.alone[codes])
         return logits[same_as]
 
-    def _asked(self, codes: Tensor) -> tuple[Tensor, float]:
-        """`codes` with those that are asked for the sake of sizes, and how many are expected among open others."""
+    def _asked(self, codes: Tensor) -> tuple[Tensor, bool]:
+        """`codes` with those that are asked for the sake of sizes, and whether these are all that are open."""
         asked = self.open.index_fill(0, codes, True)
         self.calls += 1
-        if self.seldom is None or self.calls % SELDOM == 1:
-            return asked.nonzero().squeeze(1), 0.0
-        unasked = (self.seldom & self.open).index_fill(0, codes, False)
-        return (asked & ~unasked).nonzero().squeeze(1), float(self.network.prevalence[unasked].sum())
+        is_all = self.calls % SELDOM == 1 or not bool(self.seldom.any())
+        if not is_all:
+            asked &= (self.seldom == 0).index_fill(0, codes, True)
+        return asked.nonzero().squeeze(1), is_all
 
-    def _rate(self, asked: Tensor, logits: Tensor, hidden: Tensor) -> Tensor:
-        """How many times as many codes that are seldom asked each record has to expect as others have, (B,)."""
-        assert self.seldom is not None
+    def _rate(self, asked: Tensor, logits: Tensor, hidden: Tensor, mass: Tensor) -> Tensor:
+        """How many times as many codes that are seldom asked each record has to expect as are usual, (B,)."""
         place = self.seldom[asked].nonzero().squeeze(1)
         p = torch.sigmoid(logits.index_select(1, place)).mul_(hidden.index_select(1, place))
-        return p.sum(1) / self.network.prevalence[asked[place]].sum().clamp(min=1e-9)
+        return p.sum(1) / mass.clamp(min=1e-9)
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
         fresh = self.x.index_select(1, codes) == HIDDEN
@@ -124,7 +129,10 @@ class SparseReading(Reading):
         self.key.index_add_(0, rows, self.words[added])
         self.present += on.sum(1)
         self.hidden -= fresh.sum(1)
-        self.hidden_mass -= fresh.float() @ self.network.prevalence[codes]
+        weights = torch.stack([self.network.prevalence[codes], self.seldom[codes]], dim=1)
+        hidden_mass, seldom_mass = (fresh.float() @ weights).unbind(1)
+        self.hidden_mass -= hidden_mass
+        self.seldom_mass -= seldom_mass
 
     def _distinct(self) -> tuple[Tensor | slice, Tensor | slice]:
         """Records that differ in what is known of them, and for each record which of these it is like."""
@@ -147,7 +155,7 @@ class SparseReading(Reading):
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        for name in ("sum", "present", "hidden", "hidden_mass", "key", "seldom_rate"):
+        for name in ("sum", "present", "hidden", "hidden_mass", "key", "seldom_rate", "seldom_mass"):
             setattr(self, name, getattr(self, name)[rows])
         if self.links is not None:
             self.links.sum = self.links.sum[rows]
@@ -184,12 +192,11 @@ class Links:
         return told.index_select(1, place.clamp(min=0)) * (place >= 0)
 
 
-def _seldom_asked(network: "SparseDenoiser") -> Tensor | None:
-    """Rare codes of a wide vocabulary, (N,) bool; members of groups are asked together. None: all are always asked."""
-    if network.n_codes <= ALWAYS_ASKED:
-        return None
-    seldom = network.alone.clone()
-    seldom[network.prevalence.argsort(descending=True, stable=True)[:ALWAYS_ASKED]] = False
+def _seldom_asked(network: "SparseDenoiser") -> Tensor:
+    """How common the rare codes of a wide vocabulary are, (N,); 0 for codes that are always asked, as members of groups
+    are with each other."""
+    seldom = torch.where(network.alone, network.prevalence, 0.0)
+    seldom[network.prevalence.argsort(descending=True, stable=True)[:ALWAYS_ASKED]] = 0.0
     return seldom
 
 
