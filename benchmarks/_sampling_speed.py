@@ -1,6 +1,5 @@
 """Records per second: against the paper's network and sampler, an earlier version, and as codes and records grow."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from benchmarks._harness import Figures, show, timed
+from benchmarks._kept_models import kept_model
 from benchmarks._plain import PLAIN_STEPS, plain_records
 from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
 from worker.engine.audit.effort import operations
@@ -77,10 +76,8 @@ print(time.perf_counter() - begun)
 def against(before: Path, generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
     """Records per second of an earlier version (a checkout) and of this one, in turns, each with its own default."""
     n, rounds = (512, 1) if quick else (10_240, 3)
-    state = generator.state()
     with tempfile.TemporaryDirectory() as folder:
-        save_file({key: value.contiguous() for key, value in state.tensors.items()}, Path(folder, "model.safetensors"))
-        Path(folder, "model.json").write_text(json.dumps(state.config))
+        kept_model("model", Path(folder), lambda: generator)
         seconds: dict[Path, list[float]] = {before: [], Path(__file__).parents[1]: []}
         for _ in range(rounds):
             for version, took in seconds.items():

@@ -89,7 +89,7 @@ class SparseReading(Reading):
                 elsewhere = self.seldom_rate[some] * unasked.clamp(min=0)
             shift = network.shift(logits, hidden, left[some], groups, elsewhere)
             if is_all and bool(self.seldom.any()):
-                self.seldom_rate = self._rate(asked, logits + shift, hidden, self.seldom_mass[some])[same_as]
+                self.seldom_rate = self._rate(asked, logits, shift, hidden, self.seldom_mass[some])[same_as]
             logits = logits.index_select(1, place) + shift * (of_codes & network.alone[codes])
         return logits[same_as]
 
@@ -102,10 +102,10 @@ class SparseReading(Reading):
             asked &= (self.seldom == 0).index_fill(0, codes, True)
         return asked.nonzero().squeeze(1), is_all
 
-    def _rate(self, asked: Tensor, logits: Tensor, hidden: Tensor, mass: Tensor) -> Tensor:
+    def _rate(self, asked: Tensor, logits: Tensor, shift: Tensor, hidden: Tensor, mass: Tensor) -> Tensor:
         """How many times as many codes that are seldom asked each record has to expect as are usual, (B,)."""
         place = self.seldom[asked].nonzero().squeeze(1)
-        p = torch.sigmoid(logits.index_select(1, place)).mul_(hidden.index_select(1, place))
+        p = torch.sigmoid(logits.index_select(1, place) + shift).mul_(hidden.index_select(1, place))
         return p.sum(1) / mass.clamp(min=1e-9)
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
