@@ -68,7 +68,7 @@ class Rival(Generator):
         for step in range(1, total + 1):
             cls.clock += cls.step_seconds
             if request.hooks.on_progress is not None:
-                request.hooks.on_progress(TrainingProgress(step, total, (step - 1) // per_epoch + 1, 0.0, None))
+                request.hooks.on_progress(TrainingProgress(step, total, (step - 1) // per_epoch + 1, 0.0, None, total))
             if request.hooks.should_stop is not None and request.hooks.should_stop():
                 raise TrainingStopped("asked to")
         return cls()

@@ -2,8 +2,7 @@
 
 Every rule is here. They start from the preset `best`, which was found on about 100,000 records, and say what changes
 for more records or fewer. The number of records is taken in whole doublings: settings are shown to people who may not
-know how many patients there are. Codes, and codes of a record, decide how long a step takes, which is timed
-(worker/tasks/pace.py); no rule was found by which they should change anything else.
+know how many patients there are. How long a step takes is timed (worker/tasks/pace.py).
 """
 
 import math
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
 AT_HOME = 100_000  # records that `best` was found with
 NARROW = 256  # width of a network for few records, or for little time
+RECORDS_PER_CODE = 12  # with fewer, a network soon knows them by heart,
+LEAST_EPOCHS = 0.4  # and is trained for a smaller share of the epochs, but not for less than this
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,11 @@ def settings_for(best: "D3PMConfig", shape: Shape) -> "D3PMConfig":
 
 
 def _for_records(best: "D3PMConfig", shape: Shape) -> "D3PMConfig":
-    """Twice the records are passed over less often, by the root of two; half of them more often, until they are known
-    by heart. Of few records more is left out at a time, for the same reason."""
-    epochs = round(best.training.epochs * 2 ** (-max(shape.doublings, -1) / 2))
+    """Twice the records are passed over less often, by the root of two; fewer of them not more often, and less often
+    where they have to tell of many codes: they would be known by heart. Of few records more is left out at a time, for
+    the same reason."""
+    told = min(max(shape.about / shape.codes / RECORDS_PER_CODE, LEAST_EPOCHS), 1.0)
+    epochs = round(best.training.epochs * told * 2 ** (-max(shape.doublings, 0) / 2))
     return _trained(_left_out(best, 2 ** (-shape.doublings / 8)), epochs)
 
 

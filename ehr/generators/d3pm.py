@@ -123,6 +123,14 @@ class D3PMConfig(Config):
     timesteps: int = Field(1000, ge=1, le=MOST_CALLS, description="T")
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
+    drawing_width: int | None = Field(
+        256,
+        ge=2,
+        le=WIDEST,
+        multiple_of=2,
+        description="width of the network that is kept and draws: a narrower one learns from the trained one to say "
+        "what it says (sparse denoiser, absorbing noise); None, or not narrower: the trained one; see decisions/0138",
+    )
     calibration_rounds: int = Field(
         4,
         ge=0,
@@ -131,6 +139,18 @@ class D3PMConfig(Config):
         "in them as in training records, the last time codes alone (sparse denoiser, absorbing noise); see "
         "decisions/0135",
     )
+
+    @property
+    def kept_denoiser(self) -> LinformerConfig | SparseConfig:
+        """The network that is kept, which may be narrower than the one that learns from records."""
+        network, width = self.denoiser, self.drawing_width
+        if isinstance(network, LinformerConfig) or self.noise != "absorbing" or width is None or width >= network.width:
+            return network
+        return network.model_copy(update={"width": width})
+
+    @property
+    def is_narrowed(self) -> bool:
+        return self.kept_denoiser.width < self.denoiser.width
 
     def with_checkpoints(self, every: int) -> Self:
         if self.training.checkpoint_every is not None:
@@ -141,11 +161,12 @@ class D3PMConfig(Config):
 
 
 def as_stored(settings: Mapping[str, Any], n_codes: int) -> dict[str, Any]:
-    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight."""
+    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight, and
+    before there was a `drawing_width`, the network that was trained drew."""
     denoiser = settings["denoiser"]
     if denoiser.get("kind") == "sparse":
         denoiser = {"pairwise_codes": n_codes, **denoiser}
-    return {**settings, "denoiser": denoiser}
+    return {"drawing_width": None, **settings, "denoiser": denoiser}
 
 
 _PAPER_OPTIMISER: dict[str, Any] = {

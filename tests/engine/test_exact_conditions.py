@@ -315,7 +315,8 @@ def test_codes_that_go_together_are_not_drawn_together() -> None:
 
 @pytest.mark.parametrize("copies", [1, 3])  # records of which the same is known are read once
 @pytest.mark.parametrize("size_first", [True, False])
-def test_reading_step_by_step_equals_reading_at_once(size_first: bool, copies: int) -> None:
+@pytest.mark.parametrize("in_order", [False, True])  # the order is known, and what is known comes first in it
+def test_reading_step_by_step_equals_reading_at_once(in_order: bool, size_first: bool, copies: int) -> None:
     n, rows, generator = 30, 17 * copies, seeded()
     prevalence = torch.rand(n, generator=generator) * 0.3
     noise = AbsorbingNoise.create(prevalence, 100)
@@ -326,12 +327,15 @@ def test_reading_step_by_step_equals_reading_at_once(size_first: bool, copies: i
     denoiser.eval()
     truth_ = (torch.rand(17, n, generator=generator) < 0.3).to(torch.uint8)
     x = torch.where(torch.rand(17, n, generator=generator) < 0.2, truth_, HIDDEN).to(torch.uint8)
+    order = torch.randperm(n, generator=generator)
+    if in_order:
+        x = torch.where(torch.isin(torch.arange(n), order[:5]), x, HIDDEN).to(torch.uint8)
     truth_, x = truth_.repeat(copies, 1), x.repeat(copies, 1)
     size = truth_.sum(1)
-    reading = denoiser.reading(x, size)
+    reading = denoiser.reading(x, size, order=order if in_order else None)
     t = torch.ones(rows, dtype=torch.long)
     with torch.no_grad():
-        for codes in torch.randperm(n, generator=generator).split(7):
+        for codes in order.split(7):
             assert (
                 torch.allclose(reading.logits(codes), denoiser(reading.x, t, size)[:, codes], atol=1e-4)
                 or (reading.x[:, codes] != HIDDEN).any()

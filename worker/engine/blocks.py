@@ -85,6 +85,15 @@ def blocks_of_chunk(
     return first[::-1] + in_full if chunk % 2 else first + in_full
 
 
+def in_order(n_codes: int, blocks: list[Tensor]) -> Tensor | None:
+    """All codes (N,), those of the blocks last, as they come; None if there are no blocks."""
+    if not blocks:
+        return None
+    asked = torch.cat(blocks)
+    others = torch.ones(n_codes, dtype=torch.bool, device=asked.device).index_fill_(0, asked, False)
+    return torch.cat([others.nonzero().squeeze(1), asked])
+
+
 def _shares(steps: int, ramp: float) -> NDArray[np.float64]:
     """What share of the expected codes each block has."""
     shares = 1 + ramp * np.linspace(-1, 1, steps) if steps > 1 else np.ones(1)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConditionError
+from ehr.rules import Rules
 from worker.engine.denoisers import Denoiser, Reading
 from worker.engine.groups import GroupTable
 from worker.engine.noise import ABSENT, HIDDEN, PRESENT
@@ -47,6 +48,16 @@ class Starts:
             for group in condition.any_of:
                 x, probability = _with_a_member(denoiser, x, probability, sorted(group), rules)
         return cls(x, probability / probability.sum(), size_probability(denoiser, x))
+
+    @classmethod
+    def kept_by(cls, rules: Rules, denoiser: Denoiser, condition: Condition | None, device: torch.device) -> "Starts":
+        """The same with rules; those that were found give way if they leave no way to satisfy the condition."""
+        if condition is None or len(rules) == 0:
+            return cls.under(denoiser, condition, device)
+        try:
+            return cls.under(denoiser, condition, device, RuleTable(rules).to(device))
+        except ConditionError:
+            return cls.under(denoiser, condition, device, RuleTable(rules.only_certain).to(device))
 
     def draw(self, rows: int, generator: torch.Generator, spread: bool = True) -> tuple[Tensor, Tensor | None]:
         """A start for each record, (rows, N), and its number of codes, (rows,).

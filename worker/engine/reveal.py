@@ -78,9 +78,11 @@ def _reveal_block(
 ) -> None:
     """Draw the codes (C,) by their logits (B, C) and reveal them."""
     inside = None if groups is None else groups.inside(codes)
-    possible = reading.x.index_select(1, codes) == HIDDEN
+    state = reading.x.index_select(1, codes)
+    hidden = state == HIDDEN
+    possible = hidden
     if keeping is not None:
-        possible &= ~keeping.forbidden[:, codes] & ~keeping.forced[:, codes]
+        possible = hidden & ~keeping.forbidden.index_select(1, codes) & ~keeping.forced.index_select(1, codes)
     p = torch.sigmoid(logits) * possible if inside is None else inside.in_full(logits, possible)
     left = reading.left()
     if left is not None and groups is not None:
@@ -89,8 +91,8 @@ def _reveal_block(
         left = left - keeping.to_come(reading.x)
     present = _draw(p, left, offsets[codes], inside, generator)
     if keeping is not None:
-        present = keeping.settle(codes, present & (reading.x[:, codes] == HIDDEN), p, generator)
-        keeping.note(codes, present | (reading.x[:, codes] == PRESENT))
+        present = keeping.settle(codes, present & hidden, p, generator)
+        keeping.note(codes, present | (state == PRESENT))
     reading.reveal(codes, present)
 
 

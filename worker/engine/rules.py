@@ -48,6 +48,7 @@ class RuleTable(Tables):
         self.rules = rules
         self.excluded, self.implied = LinkTable(rules.excluded), LinkTable(rules.implied)
         self.implying = LinkTable(rules.implying)
+        self.ever_implied = torch.unique(self.implied.indices)
         touched = set(rules.excluded.indices.tolist())
         # groups of which one must be there and some rule rules out a member: they are settled before other codes
         self.leading = [
@@ -184,7 +185,7 @@ class Keeping:
         Codes of one call are drawn without knowing of each other. Of two that exclude each other the likelier one more
         often gives way: both then lose the same share. Members of groups and what must come stay.
         """
-        forced = self.forced[:, codes]
+        forced = self.forced.index_select(1, codes)
         present = present | forced
         position = torch.full((len(self.table.group_of),), -1, device=codes.device)
         position[codes] = torch.arange(len(codes), device=codes.device)
@@ -221,7 +222,8 @@ class Keeping:
 
     def to_come(self, x: Tensor) -> Tensor:
         """How many hidden codes of each record must come, (B,)."""
-        return (self.forced & (x == HIDDEN)).sum(1)
+        can = self.table.ever_implied  # few codes, if any
+        return (self.forced.index_select(1, can) & (x.index_select(1, can) == HIDDEN)).sum(1)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all records but `rows`."""

@@ -61,20 +61,24 @@ class SizeNetwork(nn.Module):
 
 @torch.no_grad()
 def shift_to_size(
-    logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None, elsewhere: Tensor | None = None
+    logits: Tensor, is_open: Tensor | None, left: Tensor, groups: GroupTable | None, elsewhere: Tensor | None = None
 ) -> Tensor:
     """What to add to the log-odds of each record's open codes, so that they add up to the codes that are left, (B, 1).
 
-    A record of a known size has just `left` (B,) codes among its open ones (B, C), which independent log-odds (B, C)
-    keep on average only. The gradient of the loss does not see the shift: moving all open codes together changes
-    nothing where they add up already. Members of `groups` (columns of the C) are left alone, their number is certain.
-    So many codes (B,) are expected `elsewhere`, among open ones that are not asked.
+    A record of a known size has just `left` (B,) codes among its open ones (B, C), None for all, which independent
+    log-odds (B, C) keep on average only. The gradient of the loss does not see the shift: moving all open codes
+    together changes nothing where they add up already. Members of `groups` (columns of the C) are left alone, their
+    number is certain. So many codes (B,) are expected `elsewhere`, among open ones that are not asked.
     """
-    odds = torch.exp(logits.float()).mul_(is_open)
+    odds = torch.exp(logits.float())
+    if is_open is not None:
+        odds.mul_(is_open)
     to_come = left.float() if elsewhere is None else left.float() - elsewhere
     if groups is not None and len(groups):
-        of_members = groups.probability(logits[:, groups.codes], is_open[:, groups.codes])
-        to_come = to_come - torch.where(is_open[:, groups.codes], of_members, 0.0).sum(1)
+        members = logits[:, groups.codes]
+        open_members = torch.ones_like(members, dtype=torch.bool) if is_open is None else is_open[:, groups.codes]
+        of_members = groups.probability(members, open_members)
+        to_come = to_come - torch.where(open_members, of_members, 0.0).sum(1)
         odds[:, groups.codes] = 0.0
     wanted = torch.log(to_come.clamp(min=1e-6))
     shift = torch.zeros_like(wanted)

@@ -26,6 +26,7 @@ from worker.tasks.reference import SHARE_OF_TRAINING
 log = logging.getLogger(__name__)
 FORMAT, VERSION = "ehr-d3pm training plan", 1
 MARGIN = 0.85  # of the time that may be taken; the rest is for a machine that becomes busy
+LEAST_LEARNING = 0.4  # of the time that is left for training and correcting what it draws, for learning from records
 FEWEST_EPOCHS = 8  # a network that would have fewer is made narrower
 RequestOf = Callable[[Config], FitRequest]
 
@@ -36,7 +37,7 @@ class Decision:
 
     settings: ResolvedSettings
     predicted_seconds: float | None = None  # from the first batch to the stored model; None: nothing was measured
-    most_seconds: float | None = None  # of learning alone; None: as many as it takes
+    most_seconds: float | None = None  # of learning from records alone; None: as many as it takes
 
 
 def decide(run: JobRun, payload: TrainPayload, shape: Shape, request_of: RequestOf) -> Decision:
@@ -97,7 +98,8 @@ def decided(
     if chosen is not config:
         reason = f"{reason}, made shorter for {payload.max_minutes:g} minutes"
     settings = spec.changed(chosen, payload.settings, settings.preset, reason)
-    return Decision(settings, whole_job(pace, chosen, sizes, reference_seconds), round(allowed / MARGIN, 1))
+    learning = max(allowed - pace.ending(chosen, sizes[0]), LEAST_LEARNING * allowed) / MARGIN
+    return Decision(settings, whole_job(pace, chosen, sizes, reference_seconds), round(learning, 1))
 
 
 def whole_job(pace: Pace, config: D3PMConfig, sizes: tuple[int, int], reference_seconds: float) -> float:

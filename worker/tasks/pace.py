@@ -17,6 +17,8 @@ from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.generators.drawn_pairs import records_drawn
 from worker.engine.training import Hooks, TrainingProgress
+from worker.engine.training.lessons import plan_of_lessons
+from worker.engine.training.loop import Plan
 
 WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not count, and when it is enough
 TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
@@ -24,6 +26,7 @@ SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
 LOOKS_TO_DRAW = 9  # a record: sixteen calls, each cheaper than one that asks for everything
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
+LESSON = 0.8  # of a step: a look of the wide network, and a step of the narrow one
 # An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
 LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
 
@@ -37,16 +40,26 @@ class Pace:
     look: float  # at one held-out record, once
     audit: float  # the attacks after training
     drawn: int = 0  # records in a round in which pairs are counted
+    kept_look: float = 0.0  # at a record, by the network that is kept and draws them
 
     def training(self, config: D3PMConfig, train: int, holdout: int) -> float:
         """Of a training with so many records, without what comes after it."""
+        return self.learning(config, train, holdout) + self.ending(config, train)
+
+    def learning(self, config: D3PMConfig, train: int, holdout: int) -> float:
+        """Of learning from records."""
         training = config.training
         held_out = min(holdout, training.holdout_records) * training.holdout_draws * self.look
         looks = training.epochs // training.evaluate_every
         calibration = min(train, CALIBRATED_ON) * self.look
         end = RESTRAINTS_TRIED * (held_out + 4 * calibration) if training.restrain_rare else 0.0
-        pairs = config.calibration_rounds * self.drawn * LOOKS_TO_DRAW * self.look
-        return training.epochs * (train // self.batch) * self.step + looks * held_out + end + pairs
+        return training.epochs * (train // self.batch) * self.step + looks * held_out + end
+
+    def ending(self, config: D3PMConfig, train: int) -> float:
+        """Of the lessons of a narrower network, and of drawing to correct it."""
+        plan, per_epoch = Plan(config.training.epochs, self.batch, None, None), train // self.batch
+        lessons = plan_of_lessons(plan, per_epoch).epochs * per_epoch if config.is_narrowed else 0
+        return lessons * LESSON * self.step + config.calibration_rounds * self.drawn * LOOKS_TO_DRAW * self.kept_look
 
 
 def pace_of(request: FitRequest) -> Pace:
@@ -73,8 +86,12 @@ def pace_of(request: FitRequest) -> Pace:
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)
+    kept_look = look
+    if generator.config.is_narrowed:
+        generator.denoiser = generator.network(generator.config.kept_denoiser, request.seed).to(generator.device)
+        kept_look = _look_seconds(generator, records)
     drawn = records_drawn(generator, len(request.train))
-    return Pace(step, batch, look, _audit_seconds(generator, request, records, look), drawn)
+    return Pace(step, batch, look, _audit_seconds(generator, request, records, kept_look), drawn, kept_look)
 
 
 def _audit_seconds(generator: D3PMGenerator, request: FitRequest, records: Records, look: float) -> float:

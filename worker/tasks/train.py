@@ -178,8 +178,8 @@ def _hooks(run: JobRun, checkpoints: Checkpoints, decision: Decision) -> Hooks:
         if hurry_at is None:
             run.begin_turn()
             run.progress.step("train", progress.total_steps, progress.step, "batches")
-            left = 1 - (progress.step - 1) / progress.total_steps
-            hurry_at = time.monotonic() + left * (decision.most_seconds or math.inf)
+            left, most = 1 - (progress.step - 1) / progress.settles_by, decision.most_seconds
+            hurry_at = math.inf if most is None else time.monotonic() + left * most
             run.progress.advance(progress.step, predicted_seconds=decision.predicted_seconds)
         run.progress.advance(progress.step, **plain({"loss": progress.loss, "held_out": progress.held_out}))
 

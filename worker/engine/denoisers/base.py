@@ -69,8 +69,9 @@ class Denoiser(nn.Module, ABC):
         asking so many questions would take longer than it helps."""
         return None
 
-    def reading(self, x: Tensor, size: Tensor | None) -> "Reading":
-        """How the network reads records (B, N) that are revealed step by step; for noises that reveal."""
+    def reading(self, x: Tensor, size: Tensor | None, beside: None = None, order: Tensor | None = None) -> "Reading":
+        """How the network reads records (B, N) that are revealed step by step, for noises that reveal; in which `order`
+        (N,), if that is known."""
         return Reading(self, x, size)
 
 

@@ -119,7 +119,12 @@ class SparseDenoiser(Denoiser):
         return logits.float()
 
     def shift(
-        self, logits: Tensor, is_open: Tensor, left: Tensor, groups: GroupTable | None, elsewhere: Tensor | None = None
+        self,
+        logits: Tensor,
+        is_open: Tensor | None,
+        left: Tensor,
+        groups: GroupTable | None,
+        elsewhere: Tensor | None = None,
     ) -> Tensor:
         """What a record's size says of its open codes, (B, 1): nothing where it is not known."""
         shift = shift_to_size(logits, is_open, left, groups, elsewhere)
@@ -137,8 +142,10 @@ class SparseDenoiser(Denoiser):
         x.scatter_(1, codes.unsqueeze(1), PRESENT)
         return torch.sigmoid(self.reading(x, None).logits(codes))
 
-    def reading(self, x: Tensor, size: Tensor | None, beside: Beside | None = None) -> Reading:
-        return SparseReading(self, x, size, beside)
+    def reading(
+        self, x: Tensor, size: Tensor | None, beside: Beside | None = None, order: Tensor | None = None
+    ) -> Reading:
+        return SparseReading(self, x, size, beside, order)
 
     def _read(
         self,

@@ -30,8 +30,14 @@ class SparseReading(Reading):
     """
 
     def __init__(
-        self, denoiser: "SparseDenoiser", x: Tensor, size: Tensor | None, beside: Beside | None = None
+        self,
+        denoiser: "SparseDenoiser",
+        x: Tensor,
+        size: Tensor | None,
+        beside: Beside | None = None,
+        order: Tensor | None = None,
     ) -> None:
+        """`order` (N,): all codes, as they will be asked, if that is known."""
         super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
         self.network, self.beside = denoiser, beside
         n = denoiser.n_codes
@@ -45,14 +51,20 @@ class SparseReading(Reading):
         self.present = torch.zeros(len(x), device=x.device)
         self.hidden = torch.full((len(x),), float(n), device=x.device)
         self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
-        self.links = None if denoiser.pairwise is None else Links.none(denoiser.pairwise.weight, denoiser.paired, x)
         self.open = torch.ones(n, dtype=torch.bool, device=x.device)  # codes that are hidden in some record
         self.seldom = _seldom_asked(denoiser)  # how common each code is that is seldom asked
         self.calls, self.seldom_rate = 0, torch.ones(len(x), device=x.device)
         self.seldom_mass = self.seldom.sum().expand(len(x)).clone()
         known = x != HIDDEN
+        ordered = order is not None and beside is None and len(order) <= ALWAYS_ASKED and denoiser.paired is None
+        self.in_order = InOrder.of(denoiser, order, known) if ordered and order is not None else None
+        self.links = None
+        if denoiser.pairwise is not None:
+            place = None if self.in_order is None else self.in_order.place
+            self.links = Links.none(denoiser.pairwise.weight, denoiser.paired, x, place)
         self.words, self.key = _keys(known, size)
-        self._take_in(torch.arange(n, device=x.device), known, x == PRESENT)
+        if bool(known.any()):
+            self._take_in(torch.arange(n, device=x.device), self.x, known, x == PRESENT)
 
     def logits(self, codes: Tensor) -> Tensor:
         network, (some, same_as) = self.network, self._distinct()
@@ -68,6 +80,8 @@ class SparseReading(Reading):
             context = context + tilt[some].unsqueeze(1) * network.from_tilt
         z = network.trunk(self.sum[some] + context)
         adds_up = left is not None and network.adds_up
+        if self.in_order is not None and left is not None and adds_up and (first := self.in_order.first(codes)) >= 0:
+            return self._in_order(self.in_order, first, codes, z, some, left[some])[same_as]
         # A size speaks of all hidden codes: where it is known, all are asked, or all but some rare ones.
         asked, is_all = self._asked(codes) if adds_up else (codes, True)
         # index_select copies rows whole, where indexing by a tensor goes from number to number
@@ -93,6 +107,17 @@ class SparseReading(Reading):
             logits = logits.index_select(1, place) + shift * (of_codes & network.alone[codes])
         return logits[same_as]
 
+    def _in_order(
+        self, tables: "InOrder", first: int, codes: Tensor, z: Tensor, some: Tensor | slice, left: Tensor
+    ) -> Tensor:
+        """The logits of codes that are the next in the order: all that are open come last, and nothing is picked."""
+        logits = F.linear(z, tables.weight[first:], tables.bias[first:])
+        if self.links is not None:
+            logits += self.links.sum[some, first:]
+        groups = self.network.noise.groups.inside(tables.order[first:])
+        shift = self.network.shift(logits, None, left, groups)
+        return logits[:, : len(codes)] + shift * tables.alone[first : first + len(codes)]
+
     def _asked(self, codes: Tensor) -> tuple[Tensor, bool]:
         """`codes` with those that are asked for the sake of sizes, and whether these are all that are open."""
         asked = self.open.index_fill(0, codes, True)
@@ -109,17 +134,20 @@ class SparseReading(Reading):
         return p.sum(1) / mass.clamp(min=1e-9)
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
-        fresh = self.x.index_select(1, codes) == HIDDEN
-        self._take_in(codes, fresh, fresh & present)
+        before = self.x.index_select(1, codes)
+        fresh = before == HIDDEN
+        self._take_in(codes, before, fresh, fresh & present)
 
-    def _take_in(self, codes: Tensor, fresh: Tensor, on: Tensor) -> None:
-        """Add what is `fresh` (B, C), and among it `on`, to all running sums."""
-        known = self.x.index_select(1, codes)
-        known = torch.where(fresh, on.to(known.dtype), known)  # PRESENT is 1, ABSENT is 0
+    def _take_in(self, codes: Tensor, before: Tensor, fresh: Tensor, on: Tensor) -> None:
+        """Add what is `fresh` (B, C) beyond what was known `before`, and among it `on`, to all running sums."""
+        all_fresh = bool(fresh.all())
+        known = on.to(before.dtype)  # PRESENT is 1, ABSENT is 0
+        known = known if all_fresh else torch.where(fresh, known, before)
         self.x.index_copy_(1, codes, known)
-        self.open[codes] = (known == HIDDEN).any(0)
+        self.open[codes] = False if all_fresh else (known == HIDDEN).any(0)
         common = self.is_common[codes].nonzero().squeeze(1)
-        absent = fresh.index_select(1, common) & ~on.index_select(1, common)
+        absent = ~on.index_select(1, common)
+        absent = absent if all_fresh else absent & fresh.index_select(1, common)
         self.sum.addmm_(absent.float(), self.absent_rows.index_select(0, codes[common]))
         rows, columns = on.nonzero(as_tuple=True)
         added = codes[columns]
@@ -128,9 +156,10 @@ class SparseReading(Reading):
             self.links.add(rows, added)
         self.key.index_add_(0, rows, self.words[added])
         self.present += on.sum(1)
-        self.hidden -= fresh.sum(1)
-        weights = torch.stack([self.network.prevalence[codes], self.seldom[codes]], dim=1)
-        hidden_mass, seldom_mass = (fresh.float() @ weights).unbind(1)
+        weights = torch.stack([torch.ones_like(codes), self.network.prevalence[codes], self.seldom[codes]], dim=1)
+        gone = weights.sum(0).expand(len(on), -1) if all_fresh else fresh.float() @ weights
+        hidden, hidden_mass, seldom_mass = gone.unbind(1)
+        self.hidden -= hidden
         self.hidden_mass -= hidden_mass
         self.seldom_mass -= seldom_mass
 
@@ -162,6 +191,34 @@ class SparseReading(Reading):
         self.beside = None if self.beside is None else self.beside.take(rows)
 
 
+@dataclass(frozen=True)
+class InOrder:
+    """The output layer with codes in the order in which they are asked, known ones first."""
+
+    order: Tensor  # (N,)
+    place: Tensor  # (N,) of each code in the order
+    hidden_from: int  # where all records have nothing but hidden codes from then on; N: nowhere
+    weight: Tensor  # (N, width)
+    bias: Tensor  # (N,)
+    alone: Tensor  # (N,) 1 for codes that are in no group
+
+    @classmethod
+    def of(cls, network: "SparseDenoiser", order: Tensor, known: Tensor) -> Self:
+        """`known` (B, N): what is known of the records at first."""
+        some = known.any(0)[order].nonzero().squeeze(1)
+        first = 0 if len(some) == 0 else int(some[-1]) + 1
+        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        weight, bias = network.out.weight.detach()[order], network.out.bias.detach()[order]
+        return cls(order, place, first, weight, bias, network.alone[order].float())
+
+    def first(self, codes: Tensor) -> int:
+        """The place of the first of the codes if they follow each other in the order and all from there on are hidden,
+        else -1."""
+        first = int(self.place[codes[0]]) if len(codes) else -1
+        there = first >= self.hidden_from and torch.equal(self.order[first : first + len(codes)], codes)
+        return first if there else -1
+
+
 @dataclass
 class Links:
     """What the present codes of records say, each by itself, of the codes that have links."""
@@ -171,8 +228,13 @@ class Links:
     sum: Tensor  # (B, M)
 
     @classmethod
-    def none(cls, table: Tensor, paired: Tensor | None, x: Tensor) -> Self:
-        """Of records in which nothing is present yet. `paired`: the codes of the table; None: all."""
+    def none(cls, table: Tensor, paired: Tensor | None, x: Tensor, ordered: Tensor | None = None) -> Self:
+        """Of records in which nothing is present yet. `paired`: the codes of the table; None: all, each at its
+        `ordered` place (N,) if there is one."""
+        if ordered is not None:
+            order = ordered.argsort()
+            table = table.detach().index_select(0, order).index_select(1, order)
+            return cls(table, ordered, torch.zeros(len(x), len(table), device=x.device))
         place = torch.arange(x.shape[1], device=x.device)
         if paired is not None:
             place = torch.full_like(place, -1)

@@ -10,20 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ehr.conditions import Condition
-from ehr.errors import ConditionError, ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PM, D3PMConfig, as_stored
+from ehr.errors import ConfigError, DataError, StateError
+from ehr.generators.d3pm import D3PM, D3PMConfig, LinformerConfig, SparseConfig, as_stored
 from ehr.generators.spec import DEALT
 from ehr.groups import Groups
 from ehr.records import Records
 from ehr.rules import Rules
 from ehr.streams import keeping
 from worker.engine.alone import reveal_alone
-from worker.engine.blocks import RAMP, Ties, blocks_of_chunk
+from worker.engine.blocks import RAMP, Ties, blocks_of_chunk, in_order
 from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
 from worker.engine.denoisers.few_patients import FewPatients
 from worker.engine.generators.drawn_pairs import calibrate_pairs
+from worker.engine.generators.narrower import is_of_lessons, narrow, with_lessons
 from worker.engine.generators.protocol import (
     Chunk,
     FitRequest,
@@ -74,10 +75,13 @@ class D3PMGenerator(Generator):
         self.rules = rules or Rules(self.groups)
         self.rule_table = RuleTable(self.rules)
         self.noise: Noise = noise_named(config.noise).create(prevalence, config.timesteps, self.groups)
-        with seeded(seed):  # initial weights come from torch's global generator
-            self.denoiser: Denoiser = build_denoiser(config.denoiser, self.noise, prevalence, sizes)
+        self.denoiser: Denoiser = self.network(config.kept_denoiser, seed)
         self.curve: list[dict[str, float]] = []
         self.device = torch.device("cpu")
+
+    def network(self, denoiser: LinformerConfig | SparseConfig, seed: int) -> Denoiser:
+        with seeded(seed):  # initial weights come from torch's global generator
+            return build_denoiser(denoiser, self.noise, self.prevalence, self.sizes)
 
     # --- training ---
 
@@ -96,16 +100,24 @@ class D3PMGenerator(Generator):
         sizes = size_counts(codes, codes) / len(codes)
         prevalence = torch.from_numpy(train.prevalence())
         generator = cls(config, prevalence, torch.from_numpy(sizes), request.seed, request.groups, request.rules)
+        if config.is_narrowed:
+            generator.denoiser = generator.network(config.denoiser, request.seed)
         generator.to(resolve_device(request.device))
         few = FewPatients.behind(generator.denoiser.code_tables, train, generator.device, request.families)
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
-        plan = learner.plan(len(train))
-        return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, request.checkpoint)
+        plan, checkpoint = learner.plan(len(train)), request.checkpoint
+        if config.is_narrowed:
+            plan = with_lessons(plan, len(train))
+            checkpoint = None if is_of_lessons(checkpoint) else checkpoint
+        return generator, TrainingRun(learner, train, plan, request.seed, request.hooks, checkpoint)
 
     @classmethod
     def fit(cls, request: FitRequest) -> Self:
         generator, run = cls.prepare(request)
-        generator.curve = run.to_the_end()
+        if not is_of_lessons(request.checkpoint):
+            generator.curve = run.to_the_end()
+        if generator.config.is_narrowed:
+            narrow(generator, run, request)
         generator.denoiser.eval()
         assert isinstance(run.learner, D3PMLearner)
         calibrate_pairs(generator, run.learner.few_patients, request.seed, request.hooks)
@@ -183,7 +195,7 @@ class D3PMGenerator(Generator):
         conditions = self._conditions(chunk)
         for rows, condition in conditions:
             if condition not in starts:
-                starts[condition] = self._starts(condition)
+                starts[condition] = Starts.kept_by(self.rules, self.denoiser, condition, self.device)
             x[rows], size = starts[condition].draw(len(rows), generator, spread=dealt)
             if size is not None:
                 sizes[rows] = size
@@ -199,19 +211,10 @@ class D3PMGenerator(Generator):
         )
         if not dealt:
             return reveal_alone(self.denoiser, x, size, partial(blocks, 0), generator, groups, rules)
-        seed, number, reading = chunk.request.seed, chunk.number, self.denoiser.reading(x, size)
-        offsets = deal_offsets(self.noise.n_codes, seed, number).to(self.device)
-        return reveal_sample(reading, blocks(seed, number), offsets, generator, groups, rules)
-
-    def _starts(self, condition: Condition | None) -> Starts:
-        """How records begin under a condition. Rules that were found give way if they leave no way to satisfy it."""
-        if condition is None or len(self.rules) == 0:
-            return Starts.under(self.denoiser, condition, self.device)
-        try:
-            return Starts.under(self.denoiser, condition, self.device, self.rule_table)
-        except ConditionError:
-            certain = RuleTable(self.rules.only_certain).to(self.device)
-            return Starts.under(self.denoiser, condition, self.device, certain)
+        place = chunk.request.seed, chunk.number
+        divided, offsets = blocks(*place), deal_offsets(self.noise.n_codes, *place).to(self.device)
+        reading = self.denoiser.reading(x, size, order=in_order(self.noise.n_codes, divided))
+        return reveal_sample(reading, divided, offsets, generator, groups, rules)
 
     def _conditions(self, chunk: Chunk) -> list[tuple[NDArray[np.int64], Condition | None]]:
         """Rows and their conditions, with all that follows from these by groups and rules."""

@@ -31,6 +31,7 @@ class TrainingProgress:
     epoch: int
     loss: float  # smoothed training loss; of d3pm in nats per record
     held_out: float | None  # newest held-out ELBO, nats per record
+    settles_by: int  # the step with which learning from records ends; those after it are another network's
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Plan:
     ema_decay: float | None  # None: weights are not averaged
     checkpoint_every: int | None  # steps between checkpoints besides every epoch's end
     settle_epochs: int = 0  # at the end, which are reached even if the learner gives up before
+    before: int = 0  # steps of the run that this one follows,
+    after: int = 0  # and of the one that follows it
 
 
 class Rows(Protocol):
@@ -186,9 +189,12 @@ class TrainingRun:
 
     def _report(self) -> None:
         if self.hooks.on_progress is not None:
-            epoch = (self.step - 1) // self.per_epoch + 1
+            step, end = self.plan.before + self.step, self.plan.before + self.total
+            epoch = (step - 1) // self.per_epoch + 1
             held_out = self.curve[-1].get("held_out") if self.curve else None
-            self.hooks.on_progress(TrainingProgress(self.step, self.total, epoch, self.loss, held_out))
+            self.hooks.on_progress(
+                TrainingProgress(step, end + self.plan.after, epoch, self.loss, held_out, self.plan.before or end)
+            )
 
     # --- checkpoints ---
 
@@ -204,7 +210,8 @@ class TrainingRun:
     def _checkpoint(self) -> Checkpoint:
         """A copy of everything that changes during training."""
         tensors = {"generator": self.generator.get_state()} | flat("average", self.average) | self.learner.tensors()
-        return Checkpoint(tensors, {"step": self.step, "loss": self.loss, "seed": self.seed, "curve": list(self.curve)})
+        values = {"step": self.plan.before + self.step, "loss": self.loss, "seed": self.seed, "curve": list(self.curve)}
+        return Checkpoint(tensors, values)
 
     def _resume(self, checkpoint: Checkpoint) -> None:
         """Go back to where `checkpoint` was made, by a run with the same plan."""
@@ -216,7 +223,7 @@ class TrainingRun:
         # In the order of the weights, not of the file: safetensors sorts by name, and averages are updated pairwise.
         self.average = {name: average[name].to(self.learner.device).clone() for name in self.average}
         self.generator.set_state(checkpoint.tensors["generator"])
-        self.step, self.loss = checkpoint.values["step"], checkpoint.values["loss"]
+        self.step, self.loss = checkpoint.values["step"] - self.plan.before, checkpoint.values["loss"]
         self.curve = list(checkpoint.values["curve"])
 
 
