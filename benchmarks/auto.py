@@ -7,6 +7,7 @@ A training here is what a training job does after loading: learning, the audit, 
 """
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from worker.contract import TrainPayload
 from worker.engine.audit import audit_model
 from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.training import Hooks
+from worker.engine.training import Hooks, TrainingProgress
 from worker.tasks.decide import decided
 from worker.tasks.reference import SHARE_OF_TRAINING, draw
 
@@ -46,21 +47,35 @@ def main() -> None:
     for shape in QUICK if arguments.quick else SHAPES:
         console.print(f"training on {shape.name}", highlight=False)
         changes = {"training": {"epochs": QUICK_EPOCHS}} if arguments.quick and not arguments.max_minutes else {}
-        predicted, actual, config = _predicted_and_actual(shape, changes, seconds, arguments.max_minutes)
+        took = _predicted_and_actual(shape, changes, seconds, arguments.max_minutes)
+        predicted, actual, config = took.predicted, took.actual, took.config
         factors.append(max(predicted / actual, actual / predicted))
         shares.append(0.0 if arguments.max_minutes is None else actual / 60 / arguments.max_minutes)
         told = f"{config.training.epochs} x {config.denoiser.width}"
-        rows.append([shape.name, told, f"{predicted:.0f} s", f"{actual:.0f} s", f"{predicted / actual:.2f}"])
-    show("auto", ["data", "epochs x width", "predicted", "actual", "predicted / actual"], rows)
+        made = f"{took.epochs:.0f}, {took.learning:.0f} s"
+        rows.append([shape.name, told, made, f"{predicted:.0f} s", f"{actual:.0f} s", f"{predicted / actual:.2f}"])
+    header = ["data", "epochs x width", "epochs made, learning", "predicted", "actual", "predicted / actual"]
+    show("auto", header, rows)
     figures.add("auto.worst_factor", max(factors), "predicted over actual, or the other way round")
     if arguments.max_minutes is not None:
         figures.add("auto.longest_share", max(shares), "of the time that a training may take")
     figures.finish(arguments.json)
 
 
+class Took(NamedTuple):
+    """Seconds that were predicted and taken, in all and of learning, and the epochs that were made of those of the
+    settings."""
+
+    predicted: float
+    actual: float
+    learning: float
+    epochs: float
+    config: D3PMConfig
+
+
 def _predicted_and_actual(
     shape: DataShape, changes: dict[str, dict[str, int]], reference_seconds: float, minutes: float | None
-) -> tuple[float, float, D3PMConfig]:
+) -> Took:
     """Seconds from the first batch to the stored model, without storing."""
     records = shape.draw(0)
     held, train = records.take(np.arange(0, len(records), HOLDOUT)), _others(records)
@@ -71,13 +86,15 @@ def _predicted_and_actual(
     assert decision.predicted_seconds is not None
     begun = time.perf_counter()
     deadline = begun + (decision.most_seconds or float("inf"))
-    hooks = Hooks(should_settle=lambda: time.perf_counter() > deadline)
+    steps = list[TrainingProgress]()
+    hooks = Hooks(on_progress=steps.append, should_settle=lambda: time.perf_counter() > deadline)
     generator = D3PMGenerator.fit(FitRequest(train, held, config, hooks=hooks))
     learning = time.perf_counter() - begun
     audit_model(generator, train, shape.draw(1, len(records) // UNSEEN), np.random.default_rng(0))
     most = max(reference_seconds, SHARE_OF_TRAINING * learning)
     draw(generator, train.n_codes, REFERENCE_RECORDS, most, lambda done: None)
-    return decision.predicted_seconds, time.perf_counter() - begun, config
+    made = sum(each.step <= each.settles_by for each in steps) / steps[0].settles_by * config.training.epochs
+    return Took(decision.predicted_seconds, time.perf_counter() - begun, learning, made, config)
 
 
 def _others(records: Records) -> Records:

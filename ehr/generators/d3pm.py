@@ -124,7 +124,7 @@ class D3PMConfig(Config):
     denoiser: LinformerConfig | SparseConfig = Field(default_factory=SparseConfig, discriminator="kind")
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     drawing_width: int | None = Field(
-        256,
+        128,
         ge=2,
         le=WIDEST,
         multiple_of=2,

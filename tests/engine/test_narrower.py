@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
     "calibration_rounds": 0,
     "training": {"epochs": 12, "batch_size": 50, "warmup_steps": 5, "restrain_rare": False, "checkpoint_every": 10},
 }
-STEPS, LESSONS = 12 * 20, 3 * 20
+STEPS, LESSONS = 12 * 20, 2 * 20
 
 
 def population(n: int, seed: int = 0) -> Records:
@@ -122,8 +122,8 @@ def test_divergence_is_that_of_what_is_said_of_hidden_codes() -> None:
 
 
 def test_lessons_are_a_share_of_the_training_and_never_many() -> None:
-    few, many = plan_of_lessons(Plan(8, 50, None, None), 60), plan_of_lessons(Plan(100, 512, None, None), 2000)
-    assert (few.epochs, few.before) == (2, 480)
+    few, many = plan_of_lessons(Plan(10, 50, None, None), 60), plan_of_lessons(Plan(100, 512, None, None), 2000)
+    assert (few.epochs, few.before) == (2, 600)
     assert many.epochs * 2000 <= MOST < (many.epochs + 1) * 2000
 
 

@@ -80,9 +80,8 @@ def pace_of(request: FitRequest) -> Pace:
         run.to_the_end()
     counted = [begun, *times] if len(times) <= WARM_UP + 1 else times[WARM_UP:]
     step = statistics.median(np.diff(counted).tolist())
+    # of training records: a look at few of those that were held out would be one at a batch that is nearly empty
     records = request.train.take(np.arange(min(len(request.train), LOOKED_AT)))
-    if request.holdout is not None and len(request.holdout):
-        records = request.holdout
     batch = run.plan.batch_size
     # a step is a look and the way back, which is twice as long; a slow network is not asked again to know that
     look = step / (3 * batch) if step > SLOW else _look_seconds(generator, records)

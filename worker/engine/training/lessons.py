@@ -23,7 +23,7 @@ from worker.engine.noise import HIDDEN, Noise
 from worker.engine.training.devices import training_precision
 from worker.engine.training.loop import Learner, Plan, TrainingRun
 
-SHARE, MOST = 0.25, 6000  # lessons for each step of the training before, and in all
+SHARE, MOST = 0.2, 4000  # lessons for each step of the training before, and in all
 LEARNING_RATE, WARM_UP, WEIGHT_DECAY = 2e-3, 200, 0.01
 EMA_DECAY, GRADIENT_CLIP = 0.999, 10.0
 CONTEXT_SHARE = 0.1  # of a batch's records that are also shown as a condition shows them
