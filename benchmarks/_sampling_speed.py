@@ -64,8 +64,8 @@ from worker.engine.generators import SampleRequest, State
 from worker.engine.generators.d3pm import D3PMGenerator
 import torch
 torch.set_num_threads(int(sys.argv[3]))
-config = json.load(open(sys.argv[1] + "/model.json"))
-generator = D3PMGenerator.from_state(State(load_file(sys.argv[1] + "/model.safetensors"), config))
+config = json.load(open(sys.argv[1] + ".json"))
+generator = D3PMGenerator.from_state(State(load_file(sys.argv[1] + ".safetensors"), config.get("config", config)))
 generator.sample(SampleRequest(64))
 begun = time.perf_counter()
 generator.sample(SampleRequest(int(sys.argv[2])))
@@ -73,15 +73,17 @@ print(time.perf_counter() - begun)
 """
 
 
-def against(before: Path, generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
-    """Records per second of an earlier version (a checkout) and of this one, in turns, each with its own default."""
+def against(before: Path, its_model: Path | None, generator: D3PMGenerator, quick: bool, figures: Figures) -> None:
+    """Records per second of an earlier version (a checkout) and of this one, in turns, each with its own default, the
+    earlier one from a model that it has trained, if there is one (two files, by their name without an ending)."""
     n, rounds = (512, 1) if quick else (10_240, 3)
     with tempfile.TemporaryDirectory() as folder:
         kept_model("model", Path(folder), lambda: generator)
-        seconds: dict[Path, list[float]] = {before: [], Path(__file__).parents[1]: []}
+        models = {before: its_model or Path(folder) / "model", Path(__file__).parents[1]: Path(folder) / "model"}
+        seconds: dict[Path, list[float]] = {version: [] for version in models}
         for _ in range(rounds):
             for version, took in seconds.items():
-                command = [sys.executable, "-c", DRAW, folder, str(n), str(torch.get_num_threads())]
+                command = [sys.executable, "-c", DRAW, str(models[version]), str(n), str(torch.get_num_threads())]
                 ran = subprocess.run(
                     command, cwd=version, env=os.environ | {"PYTHONPATH": str(version)}, capture_output=True, text=True
                 )

@@ -229,6 +229,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep trained models here and start from them")
     parser.add_argument("--only", nargs="+", metavar="STAGE", help="only some of the stages, by name")
     parser.add_argument("--before", type=Path, metavar="DIR", help="a checkout of an earlier version to be as fast as")
+    parser.add_argument("--before-work", type=Path, metavar="DIR", help="the --work of that version, for its own model")
     arguments = parser.parse_args()
     quick, figures = arguments.quick, Figures()
     work = None if quick else arguments.work  # a quick model must not be taken for a real one
@@ -259,7 +260,8 @@ def main() -> None:
         "million": lambda: million(figures, quick),
     }
     if arguments.before is not None:
-        stages["before"] = lambda: against(arguments.before.resolve(), best, quick, figures)
+        its_model = None if arguments.before_work is None else (arguments.before_work / f"best-{label}").resolve()
+        stages["before"] = lambda: against(arguments.before.resolve(), its_model, best, quick, figures)
     for name, run in stages.items():
         if name in (arguments.only or stages):
             run()

@@ -34,7 +34,7 @@ SIZES = [1_000, 5_000, 20_000, 50_000, 100_000, 400_000, 1_000_000, 5_000_000]
 
 
 def by_rule(records: int) -> D3PMConfig:
-    return settings_for(BEST, Shape(records, 949))
+    return settings_for(BEST, Shape(records, 60))
 
 
 def test_where_best_was_found_the_rule_is_best() -> None:
@@ -46,10 +46,17 @@ def test_where_best_was_found_the_rule_is_best() -> None:
 def test_more_records_are_passed_over_less_often_and_with_less_left_out() -> None:
     rules = [by_rule(records) for records in SIZES]
     epochs = [config.training.epochs for config in rules]
-    assert epochs == sorted(epochs, reverse=True) and 10 < epochs[-1] < epochs[0] < 200
+    assert epochs == sorted(epochs, reverse=True) and 10 < epochs[-1] < epochs[0] == BEST.training.epochs
     dropout = [config.denoiser.dropout for config in rules]  # type: ignore[union-attr]
     assert dropout == sorted(dropout, reverse=True) and dropout[-1] > 0.1 and dropout[0] <= 0.4
     assert [config.denoiser.width for config in rules] == [NARROW] * 2 + [512] * 6
+
+
+def test_few_records_for_their_codes_are_passed_over_less_often() -> None:
+    """They would be known by heart long before the last epoch."""
+    epochs = [settings_for(BEST, Shape(12_500, codes)).training.epochs for codes in (500, 1_000, 2_000, 20_000)]
+    assert epochs[0] == epochs[1] == BEST.training.epochs
+    assert epochs[1:] == sorted(epochs[1:], reverse=True) and epochs[-1] >= 0.4 * BEST.training.epochs
 
 
 def test_a_single_patient_does_not_move_the_settings() -> None:

@@ -18,9 +18,10 @@ from worker.contract import TrainPayload
 from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks
+from worker.engine.training.lessons import MOST
 from worker.tasks import decide as deciding
 from worker.tasks.decide import MARGIN, Decision, decide
-from worker.tasks.pace import Pace, pace_of
+from worker.tasks.pace import LESSON, Pace, pace_of
 
 RECORDS = Records.from_sets([{i % 5, 5 + i % 3} for i in range(100_000)], 8)
 SHAPE = Shape(len(RECORDS), 8)
@@ -67,7 +68,8 @@ def test_without_a_limit_the_machine_decides_about_the_forecast_alone(attempts: 
     epochs = PRESETS["best"].training.epochs
     assert config_of(decision).training.epochs == epochs
     learning = epochs * (100_000 // 512) * 0.1
-    assert decision.predicted_seconds == pytest.approx(learning * 1.1 + 20, rel=0.02)
+    assert MOST * 0.1 * LESSON < 0.2 * learning  # those of the narrower network
+    assert decision.predicted_seconds == pytest.approx((learning + MOST * 0.1 * LESSON) * 1.1 + 20, rel=0.02)
     assert decision.most_seconds is None
     assert decision.settings.preset_reason == "by rule, for about 100,000 records with 8 codes"
 
