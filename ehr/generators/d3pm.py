@@ -160,13 +160,18 @@ class D3PMConfig(Config):
         return self.model_copy(update={"training": self.training.model_copy(update={"checkpoint_every": every})})
 
 
+def as_kept(config: D3PMConfig) -> dict[str, Any]:
+    """Settings as a stored model has them: of the network that is kept, so that earlier versions can read them, too."""
+    kept = config.model_copy(update={"denoiser": config.kept_denoiser})
+    return kept.model_dump(exclude={"drawing_width"})
+
+
 def as_stored(settings: Mapping[str, Any], n_codes: int) -> dict[str, Any]:
-    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight, and
-    before there was a `drawing_width`, the network that was trained drew."""
+    """Settings of a stored model as they were meant: before there were `pairwise_codes`, every pair had its weight."""
     denoiser = settings["denoiser"]
     if denoiser.get("kind") == "sparse":
         denoiser = {"pairwise_codes": n_codes, **denoiser}
-    return {"drawing_width": None, **settings, "denoiser": denoiser}
+    return {**settings, "denoiser": denoiser}
 
 
 _PAPER_OPTIMISER: dict[str, Any] = {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ehr.conditions import Condition
 from ehr.errors import ConfigError, DataError, StateError
-from ehr.generators.d3pm import D3PM, D3PMConfig, LinformerConfig, SparseConfig, as_stored
+from ehr.generators.d3pm import D3PM, D3PMConfig, LinformerConfig, SparseConfig, as_kept, as_stored
 from ehr.generators.spec import DEALT
 from ehr.groups import Groups
 from ehr.records import Records
@@ -183,10 +183,8 @@ class D3PMGenerator(Generator):
         return self.noise.reveals and not guided
 
     def _draw_revealed(self, chunk: Chunk, starts: dict[Condition | None, Starts], ties: Ties) -> Tensor:
-        """Records that satisfy their conditions, or any records where there are none, by the fast sampler.
-
-        `starts` keeps how records begin under each condition for the chunks to come.
-        """
+        """Records that satisfy their conditions, or any records where there are none, by the fast sampler. `starts`
+        keeps how records begin under each condition for the chunks to come."""
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
@@ -273,7 +271,7 @@ class D3PMGenerator(Generator):
         config: dict[str, Any] = {
             "generator": self.spec.name,
             "version": STATE_VERSION,
-            "settings": self.config.model_dump(),
+            "settings": as_kept(self.config),
             "curve": self.curve,
         }
         if len(self.groups):
@@ -287,7 +285,8 @@ class D3PMGenerator(Generator):
         cls.require_own(state, STATE_VERSION)
         prevalence = state.tensors["prevalence"]
         groups = Groups.from_json(state.config.get("groups", []), range(len(prevalence)))
-        settings = D3PMConfig(**as_stored(state.config["settings"], len(prevalence)))
+        stored = as_stored(state.config["settings"], len(prevalence))
+        settings = D3PMConfig(**{"drawing_width": None} | stored)  # what is stored is the network that draws
         rules = Rules.from_json(state.config.get("rules", {}), groups)
         generator = cls(settings, prevalence, state.tensors["sizes"], groups=groups, rules=rules)
         weights = {name[len(NETWORK) :]: value for name, value in state.tensors.items() if name.startswith(NETWORK)}
