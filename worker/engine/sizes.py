@@ -70,21 +70,21 @@ def shift_to_size(
     together changes nothing where they add up already. Members of `groups` (columns of the C) are left alone, their
     number is certain. So many codes (B,) are expected `elsewhere`, among open ones that are not asked.
     """
-    odds = torch.exp(logits.float())
-    if is_open is not None:
-        odds.mul_(is_open)
     to_come = left.float() if elsewhere is None else left.float() - elsewhere
-    if groups is not None and len(groups):
-        members = logits[:, groups.codes]
-        open_members = torch.ones_like(members, dtype=torch.bool) if is_open is None else is_open[:, groups.codes]
-        of_members = groups.probability(members, open_members)
-        to_come = to_come - torch.where(open_members, of_members, 0.0).sum(1)
-        odds[:, groups.codes] = 0.0
+    members = None if groups is None or len(groups) == 0 else groups.codes
+    if groups is not None and members is not None:
+        of_members = logits[:, members]
+        is_open_member = torch.ones_like(of_members, dtype=torch.bool) if is_open is None else is_open[:, members]
+        p = groups.probability(of_members, is_open_member)
+        to_come = to_come - torch.where(is_open_member, p, 0.0).sum(1)
     wanted = torch.log(to_come.clamp(min=1e-6))
     shift = torch.zeros_like(wanted)
-    for _ in range(2):  # Newton's steps on the logarithm of the sum, of which the first is nearly exact for rare codes
-        p = odds * torch.exp(shift).unsqueeze(1)
-        p.div_(1 + p)
+    for step in range(2):  # Newton's on the logarithm of the sum, of which the first is nearly exact for rare codes
+        p = torch.sigmoid(logits.float()) if step == 0 else (logits.float() + shift.unsqueeze(1)).sigmoid_()
+        if is_open is not None:
+            p.mul_(is_open)
+        if members is not None:
+            p[:, members] = 0.0
         total = p.sum(1).clamp(min=1e-9)
         slope = (total - torch.linalg.vector_norm(p, dim=1).square()).clamp(min=1e-9) / total
         shift = (shift + (wanted - total.log()) / slope).clamp(-MOST_SHIFT, MOST_SHIFT)
