@@ -122,15 +122,17 @@ def _draw(
             left = left - members.sum(1)
         present[:, inside.codes] = members
     is_dealt = (p.sum(0) < RARE) & (offsets != UNDEALT)
-    rare, common = alone & is_dealt, alone & ~is_dealt
-    present[:, rare] = dealt = _deal(p[:, rare], offsets[rare], generator)
+    # where they stand, once: to index by a mask is to look for it each time
+    rare, common = ((alone & chosen).nonzero().squeeze(1) for chosen in (is_dealt, ~is_dealt))
+    dealt = _deal(p.index_select(1, rare), offsets[rare], generator)
+    of_common = p.index_select(1, common)
     if left is None:
-        present[:, common] = _bernoulli(p[:, common], generator)
+        drawn = _bernoulli(of_common, generator)
     else:
         of_members = 0 if inside is None else members.sum(1)
         later = left + of_members - expected  # what is expected in later blocks
-        present[:, common] = _fitting(p[:, common], left - dealt.sum(1), later.clamp(min=OVERFLOW), generator)
-    return present
+        drawn = _fitting(of_common, left - dealt.sum(1), later.clamp(min=OVERFLOW), generator)
+    return present.index_copy_(1, rare, dealt).index_copy_(1, common, drawn)
 
 
 def _draw_members(p: Tensor, offsets: Tensor, groups: GroupTable, generator: torch.Generator) -> Tensor:
