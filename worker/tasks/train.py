@@ -162,7 +162,9 @@ def _config(settings: ResolvedSettings) -> Config | dict[str, Any]:
 
 
 def _checkpoints(run: JobRun, payload: TrainPayload, dataset: StoredDataset, settings: ResolvedSettings) -> Checkpoints:
-    known = [dataset.data_hash, json.dumps(settings.values, sort_keys=True), str(payload.seed), payload.generator]
+    # How wide the network is that draws says nothing of the one that learns: trainings of earlier versions go on.
+    values = {name: value for name, value in settings.values.items() if name != "drawing_width"}
+    known = [dataset.data_hash, json.dumps(values, sort_keys=True), str(payload.seed), payload.generator]
     if dataset.groups is not None:
         known.append(json.dumps(dataset.groups.as_json(dataset.vocabulary.codes)))
     if dataset.rules is not None:
