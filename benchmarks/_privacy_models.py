@@ -54,7 +54,8 @@ def load(folder: Path | None, quick: bool) -> Split:
 
 
 def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict[str, D3PMGenerator], int | None]:
-    """Preset `best` without restraint, the same weights as training would restrain them, and how strongly it did."""
+    """Preset `best` without restraint, the same as training would end it (restrained, made narrower, calibrated), and
+    how strongly it was restrained."""
     settings = _without_restraint(PRESETS["fast" if quick else "best"], epochs=2 if quick else None)
     whole = Records.concatenate([split.holdout, split.members])
     # `trained` splits a permutation of what it is given: give it back in the order from which it makes this split
@@ -63,17 +64,18 @@ def before_and_after(split: Split, work: Path | None, quick: bool) -> tuple[dict
     name = "best" if split.label != "simulated" else "best-simulated"
     before, _ = trained(name, settings, unsorted, split.vocabulary, work)
     state = before.state()
-    rounds = PRESETS["best"].calibration_rounds
-    settings = state.config["settings"] | {"calibration_rounds": rounds}
+    best = PRESETS["best"]
+    settings = state.config["settings"] | {"calibration_rounds": best.calibration_rounds}
     after = D3PMGenerator.from_state(State(state.tensors, state.config | {"settings": settings}))
-    strength = restrain(after, split.members, split.holdout, families=families(split.vocabulary))
+    kin = families(split.vocabulary)
+    strength = restrain(after, split.members, split.holdout, families=kin, drawing_width=best.drawing_width)
     return {"before": before, "after": after}, strength
 
 
 def _without_restraint(config: D3PMConfig, epochs: int | None = None) -> dict[str, Any]:
     settings = config.model_dump()
     changed = {"restrain_rare": False} | ({} if epochs is None else {"epochs": epochs})
-    return settings | {"training": settings["training"] | changed, "calibration_rounds": 0}
+    return settings | {"training": settings["training"] | changed, "calibration_rounds": 0, "drawing_width": None}
 
 
 def overfitted(split: Split, seeds: range, quick: bool) -> Iterator[tuple[D3PMGenerator, Records, Records]]:

@@ -53,7 +53,7 @@ def test_a_link_counts_as_far_as_patients_have_both_codes() -> None:
 def test_training_restrains_by_default_and_older_settings_stay_readable() -> None:
     assert PRESETS["best"].training.restrain_rare and PRESETS["fast"].training.restrain_rare
     train = records()
-    small = D3PMConfig(denoiser=SparseConfig(width=16, blocks=1), training=TrainingConfig(epochs=1))
+    small = D3PMConfig(denoiser=SparseConfig(width=16, blocks=1), training=TrainingConfig(epochs=1), drawing_width=None)
     generator = D3PMGenerator.fit(FitRequest(train, train.take(range(100)), small))
     state = generator.state()
     older = {name: value for name, value in state.config["settings"]["training"].items() if name != "restrain_rare"}

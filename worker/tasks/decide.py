@@ -104,7 +104,7 @@ def decided(
 
 def whole_job(pace: Pace, config: D3PMConfig, sizes: tuple[int, int], reference_seconds: float) -> float:
     """Seconds of learning, of the attacks after it, and of drawing records to estimate from."""
-    learning = pace.training(config, *sizes)
+    learning = pace.expected(config, *sizes)
     return round(learning + pace.audit + max(reference_seconds, SHARE_OF_TRAINING * learning), 1)
 
 

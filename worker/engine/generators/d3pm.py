@@ -117,7 +117,7 @@ class D3PMGenerator(Generator):
         if not is_of_lessons(request.checkpoint):
             generator.curve = run.to_the_end()
         if generator.config.is_narrowed:
-            narrow(generator, run, request)
+            narrow(generator, run.train, run.plan, request.seed, request.hooks, request.checkpoint)
         generator.denoiser.eval()
         assert isinstance(run.learner, D3PMLearner)
         calibrate_pairs(generator, run.learner.few_patients, request.seed, request.hooks)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ehr.errors import StateError
+from ehr.streams import RecordStream
 from worker.engine.checkpoints import Checkpoint
 from worker.engine.denoisers import SparseDenoiser
-from worker.engine.generators.protocol import FitRequest
-from worker.engine.training import TrainingProgress, TrainingRun
+from worker.engine.training import NO_HOOKS, Hooks, TrainingProgress, TrainingRun
 from worker.engine.training.lessons import LOOKED_AT, TEACHER, Lessons, plan_of_lessons
-from worker.engine.training.loop import Plan
+from worker.engine.training.loop import Plan, Rows
 
 if TYPE_CHECKING:
     from worker.engine.generators.d3pm import D3PMGenerator
@@ -28,29 +28,35 @@ def with_lessons(plan: Plan, records: int) -> Plan:
     return replace(plan, after=plan_of_lessons(plan, per_epoch).epochs * per_epoch)
 
 
-def narrow(generator: "D3PMGenerator", training: TrainingRun, request: FitRequest) -> None:
-    """Give the generator its narrower network, which learns from the one it has."""
-    checkpoint = request.checkpoint if is_of_lessons(request.checkpoint) else None
+def narrow(
+    generator: "D3PMGenerator",
+    train: Rows | RecordStream,
+    training: Plan,
+    seed: int,
+    hooks: Hooks = NO_HOOKS,
+    checkpoint: Checkpoint | None = None,
+) -> None:
+    """Give the generator its narrower network, which learns from the one it has, after a training by this plan."""
+    checkpoint = checkpoint if is_of_lessons(checkpoint) else None
     if checkpoint is not None:
         try:
             generator.denoiser.load_state_dict(checkpoint.under(TEACHER))
         except RuntimeError as error:
             raise StateError(f"the checkpoint belongs to another network: {error}") from None
         generator.curve = list(checkpoint.values["curve"])
-    pupil = generator.network(generator.config.kept_denoiser, request.seed)
-    teacher = generator.denoiser
+    teacher, pupil = generator.denoiser, generator.network(generator.config.kept_denoiser, seed)
     assert isinstance(teacher, SparseDenoiser) and isinstance(pupil, SparseDenoiser)
-    some = training.train.take(np.arange(min(len(training.train), LOOKED_AT)))
+    some = train.take(np.arange(min(len(train), LOOKED_AT)))
     lessons = Lessons(pupil, teacher, generator.noise, some, generator.device)
 
     def on_progress(progress: TrainingProgress) -> None:
-        if request.hooks.on_progress is not None:  # the loss is that of learning from records, as all along
+        if hooks.on_progress is not None:  # the loss is that of learning from records, as all along
             loss = generator.curve[-1]["loss"] if generator.curve else progress.loss
-            request.hooks.on_progress(replace(progress, loss=loss))
+            hooks.on_progress(replace(progress, loss=loss))
 
-    plan = plan_of_lessons(training.plan, training.per_epoch)
-    hooks = replace(request.hooks, on_progress=on_progress, should_settle=None)
-    run = TrainingRun(lessons, training.train, plan, request.seed, hooks, checkpoint)
+    plan = plan_of_lessons(training, len(train) // training.batch_size)
+    watched = replace(hooks, on_progress=on_progress, should_settle=None)
+    run = TrainingRun(lessons, train, plan, seed, watched, checkpoint)
     run.curve = list(generator.curve)
     run.to_the_end()
     generator.denoiser = pupil
