@@ -45,7 +45,7 @@ def _for_records(best: "D3PMConfig", shape: Shape) -> "D3PMConfig":
     """Twice the records are passed over less often, by the root of two; fewer of them not more often, and less often
     where they have to tell of many codes: they would be known by heart. Of few records more is left out at a time, for
     the same reason."""
-    told = min(max(shape.about / shape.codes / RECORDS_PER_CODE, LEAST_EPOCHS), 1.0)
+    told = min(max(shape.about / max(shape.codes, 1) / RECORDS_PER_CODE, LEAST_EPOCHS), 1.0)
     epochs = round(best.training.epochs * told * 2 ** (-max(shape.doublings, 0) / 2))
     return _trained(_left_out(best, 2 ** (-shape.doublings / 8)), epochs)
 

@@ -27,7 +27,7 @@ LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose opera
 LOOKS_TO_DRAW = 9  # a record: sixteen calls, each cheaper than one that asks for everything
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
 # Of few records, passed over many times, held-out ones tell to stop before the last epoch as often as not: after so
-# much of the epochs (six simulated data sets made 0.58 to 0.89 of them, docs/decisions/0116).
+# much of the epochs (six simulated data sets made 0.56 to 0.93 of them, docs/decisions/0116).
 FEW_RECORDS, MANY_EPOCHS, MADE = 50_000, 48, 0.75
 LESSON = 0.8  # of a step: a look of the wide network, and a step of the narrow one
 # An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
