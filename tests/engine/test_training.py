@@ -282,6 +282,6 @@ def test_progress_counts_every_batch() -> None:
 def test_few_records_get_small_batches_unless_told_otherwise(records: int, steps: int) -> None:
     """A thousand records in batches of a thousand would be one step an epoch, and nothing would be learned."""
     seen = []
-    request = {"timesteps": 20, "denoiser": SMALL, "training": {"epochs": 1}}
+    request = {"timesteps": 20, "denoiser": SMALL, "training": {"epochs": 1}, "calibration_rounds": 0}
     D3PMGenerator.fit(FitRequest(population(records), None, request, hooks=Hooks(on_progress=seen.append)))
     assert seen[-1].total_steps == steps
