@@ -69,7 +69,7 @@ class Front:
 
     def __exit__(self, *_: object) -> None:
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join(5)  # at the end of a session of all tests some take longer, and end with the process
         for caller in self.callers:
             caller.http.close()
 
