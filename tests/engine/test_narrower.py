@@ -13,12 +13,14 @@ from ehr.generators.d3pm import PRESETS, D3PMConfig, SparseConfig
 from ehr.groups import Group, Groups
 from ehr.records import Records
 from worker.engine.checkpoints import Checkpoint
+from worker.engine.denoisers import SparseDenoiser
 from worker.engine.generators import FitRequest, SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.groups import GroupTable
+from worker.engine.noise import HIDDEN
 from worker.engine.population import simulated_population
 from worker.engine.training import Hooks, TrainingProgress
-from worker.engine.training.lessons import MOST, TEACHER, divergence, plan_of_lessons
+from worker.engine.training.lessons import MOST, TEACHER, Lessons, divergence, plan_of_lessons
 from worker.engine.training.loop import Plan
 
 SETTINGS: dict[str, Any] = {
@@ -66,6 +68,22 @@ def test_it_says_what_the_wide_one_says(taught: Taught, narrow: D3PMGenerator) -
     wide.denoiser.load_state_dict(taught.kept[-1].under(TEACHER))
     says, should = (each.held_out_elbo(unseen, draws=2).value for each in (narrow, wide))
     assert should < untrained - 1.0 and abs(says - should) < 0.1 * (untrained - should)
+
+
+def test_lessons_bring_it_closer_than_it_begins(taught: Taught, narrow: D3PMGenerator) -> None:
+    unseen = population(200, seed=2)
+    wide = D3PMGenerator(narrow.config.model_copy(update={"drawing_width": None}), narrow.prevalence, narrow.sizes)
+    wide.denoiser.load_state_dict(taught.kept[-1].under(TEACHER))
+    shadow = narrow.network(narrow.config.kept_denoiser, 0)
+    assert isinstance(wide.denoiser, SparseDenoiser) and isinstance(shadow, SparseDenoiser)
+    Lessons(shadow, wide.denoiser, narrow.noise, population(500), torch.device("cpu"))
+    x = torch.full((len(unseen), narrow.noise.n_codes), HIDDEN, dtype=torch.uint8)
+    x[:, :50] = torch.from_numpy(unseen.to_dense())[:, :50]
+    t, size = torch.full((len(x),), 80), torch.from_numpy(unseen.sizes())
+    with torch.no_grad():
+        told, begun, learned = (each.eval()(x, t, size) for each in (wide.denoiser, shadow, narrow.denoiser))
+    off = [divergence(told, said, x == HIDDEN, narrow.noise.groups).mean() for said in (begun, learned)]
+    assert off[1] < 0.8 * off[0]
 
 
 def test_it_is_the_one_that_is_kept_and_draws(narrow: D3PMGenerator) -> None:
