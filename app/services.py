@@ -1,6 +1,8 @@
 """What requests work with, opened once per process."""
 
+import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +32,8 @@ from runtime.sweeper import Sweeper
 from runtime.webhooks import WebhookSender
 from worker.contract import ROUTES
 
+log = logging.getLogger(__name__)
+CLOSE_SECONDS = 2.0
 REMEMBERED_VOCABULARIES = 16
 REMEMBERED_REFERENCES = 4  # each holds a number for every code of every record that a model drew
 
@@ -112,10 +116,24 @@ class Services:
             vocabulary.read(pattern)
 
     def close(self) -> None:
-        self.sweeper.stop()
-        self.webhooks.stop()
-        self.denials.flush()
-        self.tracer.close()
+        """Within CLOSE_SECONDS, whatever does not answer: a database, a broker or a collector may be silent for ever,
+        and none of them is waited for because of another. What is left undone is done by other processes."""
+        steps = [
+            threading.Thread(target=step, name=f"closing {name}", daemon=True)
+            for name, step in {
+                "sweeper": self.sweeper.stop,
+                "webhooks": self.webhooks.stop,
+                "denials": self.denials.flush,
+                "traces": self.tracer.close,
+            }.items()
+        ]
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for step in steps:
+            step.start()
+        for step in steps:
+            step.join(max(0.0, deadline - time.monotonic()))
+        if silent := [step.name for step in steps if step.is_alive()]:
+            log.warning("stopped without waiting any longer", extra={"waiting": ", ".join(silent)})
         self.broker.close()
         self.database.close()
 

@@ -78,6 +78,8 @@ class WebhookSender:
         return len(due)
 
     def _send(self, due: Due) -> None:
+        if self._stopping.is_set():  # what has not begun is left to others: each may take as long as an address likes
+            return
         status, error = None, "not taken"
         try:
             timestamp = int(time.time())

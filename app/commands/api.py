@@ -1,6 +1,8 @@
 """Run the API, and bring its database up to date."""
 
 import logging
+import os
+import sys
 
 from ehr.errors import EhrError
 from ehr_d3pm.cli.output import errors_as_exit_codes, say
@@ -38,6 +40,16 @@ def api(data_dir: DataDir = None, host: Host = None, port: Port = None, log_leve
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
+    _end()
+
+
+def _end() -> None:
+    """Without waiting for threads. By now everything that can be closed is, and a thread that is left waits for a
+    database that is silent, or an address that takes no message. A process that began by itself ends by SIGTERM before
+    this; the first of a container, to which that signal does nothing by default, and one that got Ctrl-C, do not."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 @errors_as_exit_codes(EhrError)

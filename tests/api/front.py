@@ -41,6 +41,7 @@ from tests.reporting import small_description
 from tests.service.servers import PATIENCE_SECONDS
 from worker.contract import ROUTES
 
+STOP_SECONDS = 60.0  # it takes less than one, and on a busy machine some
 GOOD = Verdict(level="good", reason="Nothing was found.", advice="")
 DATA_HASH = "abad1dea" * 8  # which only custodians may see
 CODES = ("ICD10CM:E10", "ICD10CM:E11", "ICD10CM:E84", "ICD9DX:25000", "ICD9DX:25001", "ICD9DX:4019")
@@ -69,9 +70,10 @@ class Front:
 
     def __exit__(self, *_: object) -> None:
         self.server.should_exit = True
-        self.thread.join(5)  # at the end of a session of all tests some take longer, and end with the process
+        self.thread.join(STOP_SECONDS)
         for caller in self.callers:
             caller.http.close()
+        assert not self.thread.is_alive(), "the front does not stop; did a test set the clock for all threads?"
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """As someone without a key."""

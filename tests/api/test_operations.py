@@ -8,13 +8,17 @@ import secrets
 import shutil
 import sqlite3
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
+from app.services import CLOSE_SECONDS, Services
 from model_store.blobs import open_store
 from model_store.database import Database
 from model_store.repositories import LeaseRepository
@@ -171,3 +175,24 @@ def _run(postgres: Postgres, program: str, *arguments: str) -> None:
 
 def libpq(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def test_an_api_ends_in_time_whatever_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An address that takes no message does not keep the others from being stopped, nor the process from its end."""
+    services, silent, stopped = (
+        Services(settings_for(tmp_path, f"sqlite:///{tmp_path}/db.sqlite")),
+        threading.Event(),
+        [],
+    )
+    monkeypatch.setattr(services.webhooks, "stop", lambda: silent.wait(60))
+    monkeypatch.setattr(services.sweeper, "stop", lambda: stopped.append("sweeper"))
+    begun = time.monotonic()
+    services.close()
+    took = time.monotonic() - begun
+    silent.set()
+    assert stopped == ["sweeper"] and CLOSE_SECONDS <= took < CLOSE_SECONDS + 10
+    assert [getattr(record, "waiting", "") for record in caplog.records if record.name == "app.services"] == [
+        "closing webhooks"
+    ]

@@ -32,6 +32,7 @@ from model_store.repositories import (
 )
 from model_store.repositories.leases import Claim
 from model_store.tables import Discard, Job
+from tests.clocks import set_monotonic
 from worker.contract import ROUTES
 from worker.progress import JobProgress
 
@@ -176,7 +177,7 @@ def test_progress_that_is_kept_of_a_week_and_of_a_job_that_has_ended(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress, clock, kept = JobProgress("train"), [0.0], 0
-    monkeypatch.setattr("worker.progress.time.monotonic", lambda: clock[0])
+    set_monotonic(monkeypatch, lambda: clock[0])
     while clock[0] < 7 * 86_400:
         clock[0] += 2
         kept += progress.is_an_event(clock[0])
