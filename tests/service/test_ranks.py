@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import worker.ranks.parent as parent
+from ehr.codes.families import families
 from ehr.errors import TrainingError
 from ehr.records import Records
 from model_store.bundles import load_bundle
@@ -94,7 +95,8 @@ def test_a_training_that_lost_a_process_follows_the_path_of_one(ward: Ward) -> N
     dataset = load_dataset(ward.stand.store, row.prefix, row.manifest_hash)
     splits = dataset.split("train"), dataset.split("holdout")
     _, details = weights_and_details(ward.stand, ward.model_id)
-    request = FitRequest(*splits, details["settings"], groups=dataset.groups, rules=dataset.rules, device="cpu")
+    known = {"groups": dataset.groups, "rules": dataset.rules, "families": families(dataset.vocabulary.codes)}
+    request = FitRequest(*splits, details["settings"], **known, device="cpu")
     alone = D3PMGenerator.fit(request)
     together, expected = ([point["held_out"] for point in each] for each in (details["curve"], alone.curve))
     assert together[-1] < together[0]  # it did learn

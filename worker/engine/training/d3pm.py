@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from ehr.errors import DataError
 from ehr.generators.d3pm import TrainingConfig
 from ehr.records import Records
+from worker.engine.checkpoints import Checkpoint
 from worker.engine.contexts import Contexts
-from worker.engine.denoisers import Denoiser
+from worker.engine.denoisers import Denoiser, SparseDenoiser
 from worker.engine.denoisers.few_patients import RESTRAINTS, FewPatients
 from worker.engine.losses import elbo_terms, held_out_elbo
 from worker.engine.noise import Noise
@@ -150,6 +151,8 @@ class D3PMLearner(DenoiserLearner):
         return self._held_out(self.holdout, weights, seed)
 
     def kept(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
+        if isinstance(self.denoiser, SparseDenoiser) and self.denoiser.kin is not None:
+            weights = self.denoiser.kin.taken_in(weights)
         return self.restrained(weights, seed) if self.config.restrain_rare else weights
 
     def restrained(self, weights: Mapping[str, Tensor], seed: int) -> Mapping[str, Tensor]:
@@ -187,3 +190,10 @@ class D3PMLearner(DenoiserLearner):
             return None
         with self.loaded(weights), precision(self.device):
             return expected_shares(self.denoiser, self.noise, few.some, seed, self.device)
+
+
+def lean_on_kin(denoiser: Denoiser, few: FewPatients | None, checkpoint: Checkpoint | None) -> None:
+    """Learn of codes together with their kin, unless a training goes on that an earlier version began without."""
+    knows = checkpoint is None or any(name.startswith("kin.") for name in checkpoint.under("weights"))
+    if knows and few is not None and few.families is not None and isinstance(denoiser, SparseDenoiser):
+        denoiser.lean_on(few.families)
