@@ -1,6 +1,5 @@
 """The audit of a model: every attack finds a generator that remembers, and nothing where there is nothing."""
 
-import time
 from collections.abc import Callable
 from functools import cache
 from itertools import count
@@ -14,6 +13,7 @@ from ehr.audits import AttackSummary
 from ehr.conditions import Condition
 from ehr.generators.d3pm import D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
+from tests.clocks import set_monotonic
 from worker.engine.audit import ATTACKS, audit_model, not_audited
 from worker.engine.audit import density_ratio as density_ratio_attack
 from worker.engine.audit import oracle as oracle_attack
@@ -122,7 +122,7 @@ def test_an_audit_does_not_depend_on_how_fast_the_machine_is(monkeypatch: pytest
         return audit_model(Rote.of(members), members, others, np.random.default_rng(0)).attacks
 
     found, now = audited(), count(0, 3600)
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))  # every look at the clock is an hour later
+    set_monotonic(monkeypatch, lambda: float(next(now)))  # every look at the clock is an hour later
     assert audited() == found
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ehr.audits import ModelAudit
 from ehr.histories import Histories
 from ehr.records import Records, indptr_of
+from tests.clocks import set_monotonic
 from worker.engine.audit import HISTORY_ATTACKS, audit_histories
 from worker.engine.audit import histories as attacks
 from worker.engine.audit.histories import AuditedHistories, LastVisit, new_at_last_visit
@@ -106,7 +107,7 @@ def test_a_chain_remembers_nobody() -> None:
 def test_an_audit_is_a_function_of_model_people_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the clock says."""
     ticks = count(0, 1_000)
-    monkeypatch.setattr("worker.engine.audit.time.monotonic", lambda: float(next(ticks)))
+    set_monotonic(monkeypatch, lambda: float(next(ticks)))
     members, others = people(300, 0), people(600, 1)
     again = audit_histories(Rote.of(members), members, others, np.random.default_rng(0))
     assert again.model_copy(update={"seconds": 0.0}) == audited(True).model_copy(update={"seconds": 0.0})

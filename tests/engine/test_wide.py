@@ -6,7 +6,7 @@ import torch
 
 from ehr.generators.d3pm import D3PMConfig, SparseConfig, TrainingConfig
 from ehr.records import Records
-from worker.engine.denoisers import SparseDenoiser, build_denoiser, sparse_reading
+from worker.engine.denoisers import SparseDenoiser, build_denoiser, in_order
 from worker.engine.denoisers.few_patients import FewPatients
 from worker.engine.denoisers.sparse_reading import SparseReading
 from worker.engine.generators import FitRequest, SampleRequest, from_state
@@ -95,21 +95,51 @@ def test_a_wide_model_learns_is_stored_and_draws() -> None:
 
 
 @torch.no_grad()
-def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first call and at one in four all codes are asked; at others the rare ones count as they did then."""
+@pytest.mark.parametrize("ordered", [False, True])
+def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
+    """At the first call and at one in five all codes are asked; at others the rare ones count as they did then."""
     network = networks(AbsorbingNoise)[1]
+    rare = network.prevalence.argsort(descending=True, stable=True)[12:]
+    network.out.bias[rare] -= 2  # so that together they are a third of a record, as in a wide vocabulary
     x = torch.from_numpy(records(40, 5).to_dense(np.uint8))
-    every = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
-    monkeypatch.setattr(sparse_reading, "ALWAYS_ASKED", 12)
-    some = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1))
-    assert not every.seldom.any() and 10 < int((some.seldom > 0).sum()) <= CODES - 12
+    hidden, order = torch.full_like(x, HIDDEN), torch.randperm(CODES, generator=torch.Generator().manual_seed(1))
+    every = SparseReading(network, hidden, x.sum(1))
+    monkeypatch.setattr(in_order, "ALWAYS_ASKED", 12)
+    blocks = network.arranged(list(order.reshape(6, -1)))
+    some = SparseReading(network, hidden, x.sum(1), order=torch.cat(blocks) if ordered else None)
+    assert not every.any_seldom and 10 < int((some.seldom > 0).sum()) <= CODES - 12
     apart = []
-    for codes in torch.arange(CODES).reshape(6, -1):
+    for codes in blocks:
+        assert (some.in_order is not None and some.in_order.first(codes) >= 0) == ordered
         exact, told = every.logits(codes), some.logits(codes)
         apart.append(float((torch.sigmoid(exact) - torch.sigmoid(told)).abs().mean()))
         for reading in (every, some):
             reading.reveal(codes, x[:, codes] == 1)
-    assert apart[0] < 1e-6 and apart[4] < 1e-6
-    assert 0 < max(apart) < 0.05  # of a network with random weights, to which six of ten codes are rare
+        torch.testing.assert_close(some.seldom_mass, (some.x == HIDDEN).float() @ some.seldom)
+    if not ordered:  # in order, what rare codes add up to is shifted without looking at each
+        assert apart[0] < 1e-6 and apart[5] < 1e-6
+    assert 0 < max(apart) < 0.02
     some.keep(torch.arange(3))
     assert len(some.seldom_rate) == 3
+
+
+@torch.no_grad()
+def test_what_is_read_anew_is_what_a_new_reading_says() -> None:
+    """The same codes are present, others are hidden again; and a code is added."""
+    for network in networks(AbsorbingNoise):
+        x = torch.from_numpy(records(40, 5).to_dense(np.uint8))
+        reading, every = network.reading(torch.full_like(x, HIDDEN), x.sum(1) + 1), torch.arange(CODES)
+        reading.reveal(every, x == 1)
+        rows = torch.tensor([3, 8, 30])
+        known = torch.where(x[rows] == 1, x[rows], HIDDEN)
+        known[:, 5] = x[rows, 5]
+        again, new = reading.anew(known, rows), network.reading(known, x.sum(1)[rows] + 1)
+        torch.testing.assert_close(again.logits(every), new.logits(every))
+        codes = torch.tensor([int((row == HIDDEN).nonzero()[2]) for row in known])
+        again.add(torch.arange(3), codes)
+        known[torch.arange(3), codes] = 1
+        assert torch.equal(again.x, known)
+        new = network.reading(known, x.sum(1)[rows] + 1)
+        torch.testing.assert_close(again.logits(every), new.logits(every))
+        for name in ("hidden_codes", "hidden_mass", "seldom_mass", "present", "sum"):
+            torch.testing.assert_close(getattr(again, name), getattr(new, name))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from worker.engine.blocks import in_order
 from worker.engine.denoisers import Denoiser
 from worker.engine.groups import GroupTable
 from worker.engine.reveal import UNDEALT, reveal_sample
@@ -38,6 +39,8 @@ def reveal_alone(
     for number in range(ORDERS):
         rows = (order == number).nonzero().squeeze(1)
         if len(rows):
-            reading = denoiser.reading(x[rows], None if size is None else size[rows])
-            x_0[rows] = reveal_sample(reading, blocks_in_order(number), undealt, generator, groups, rules)
+            blocks = denoiser.arranged(blocks_in_order(number))
+            known_order = in_order(denoiser.n_codes, blocks)
+            reading = denoiser.reading(x[rows], None if size is None else size[rows], order=known_order)
+            x_0[rows] = reveal_sample(reading, blocks, undealt, generator, groups, rules)
     return x_0

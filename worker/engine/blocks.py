@@ -24,6 +24,11 @@ MOST_TIED = 512
 RAMP = 0.65
 FEW = 4  # codes to a block, below which blocks are equal: a single code may be more than a small block has room for
 SLACK = 0.15  # of a block's expected codes, for the sake of keeping codes apart
+MOST_FOUND = 16
+# Of a seed, a pair of chunks and the codes they hide: leading blocks, the others, how much is expected of each unit,
+# what else belongs to it, and by how much blocks grow.
+Division = tuple[list[Tensor], list[Tensor], Tensor, dict[int, Tensor], float]
+Divisions = dict[tuple[int, int, bytes], Division]
 
 
 @dataclass(frozen=True)
@@ -64,21 +69,30 @@ def blocks_of_chunk(
     groups: GroupTable | None = None,
     leading: Sequence[Tensor] = (),
     ramp: float = 0.0,
+    found: Divisions | None = None,
 ) -> list[Tensor]:
     """The blocks of one chunk of a cohort, whose expected codes grow with `ramp`.
 
     A chunk and the next reveal codes in opposite order. A network is not quite of one mind: how common a code comes out
     depends a little on what is revealed before it, and that is the same for a whole chunk. For any two codes, each goes
     first in one chunk of the pair. `leading` groups, which decide what other codes are possible, come in blocks of
-    their own before all others.
+    their own before all others. `found` keeps what was found for the other arguments before.
     """
-    rng = np.random.default_rng([seed, chunk // 2])
-    first = _leading_blocks(codes, leading, steps, rng)
-    if first:
-        codes, steps = codes[~torch.isin(codes, torch.cat(first))], max(steps - len(first), 1)
-    units, mass, whole = _units(codes, expected, groups)
-    ramp = ramp if len(units) >= FEW * steps else 0.0
-    blocks = blocks_of(units, mass, ties, steps, rng, ramp)
+    place = seed, chunk // 2, codes.cpu().numpy().tobytes()
+    if found is not None and place in found:
+        first, blocks, mass, whole, ramp = found[place]
+    else:
+        rng = np.random.default_rng([seed, chunk // 2])
+        first = _leading_blocks(codes, leading, steps, rng)
+        if first:
+            codes, steps = codes[~torch.isin(codes, torch.cat(first))], max(steps - len(first), 1)
+        units, mass, whole = _units(codes, expected, groups)
+        ramp = ramp if len(units) >= FEW * steps else 0.0
+        blocks = blocks_of(units, mass, ties, steps, rng, ramp)
+        if found is not None:
+            while len(found) >= MOST_FOUND:
+                found.pop(next(iter(found)))
+            found[place] = first, blocks, mass, whole, ramp
     if chunk % 2:
         blocks = blocks[::-1] if ramp == 0 else _cut(torch.cat(blocks[::-1]), mass, len(blocks), ramp)
     in_full = [torch.cat([block, *(whole[code] for code in block.tolist() if code in whole)]) for block in blocks]

@@ -68,11 +68,12 @@ class Starts:
         quantiles = _spread_quantiles if spread else _uniform
         way = torch.searchsorted(self.probability.cumsum(0), quantiles(rows, generator), right=True)
         way = way.clamp(max=len(self.x) - 1)
+        x = self.x[way] if len(self.x) > 1 else self.x.repeat(rows, 1)
         if self.size_probability is None:
-            return self.x[way], None
+            return x, None
         cumulative = self.size_probability.cumsum(1)[way]
         size = torch.searchsorted(cumulative, quantiles(rows, generator).unsqueeze(1), right=True).squeeze(1)
-        return self.x[way], size.clamp(max=cumulative.shape[1] - 1)
+        return x, size.clamp(max=cumulative.shape[1] - 1)
 
 
 def _spread_quantiles(rows: int, generator: torch.Generator) -> Tensor:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from worker.engine.denoisers import Reading
+from worker.engine.denoisers.base import is_present
 from worker.engine.groups import GroupTable
-from worker.engine.noise import ABSENT, HIDDEN, PRESENT
+from worker.engine.noise import HIDDEN, PRESENT
 from worker.engine.rules import Keeping, RuleTable
 
 # A code expected in fewer records of a batch than this is dealt; more would tie codes of one block to each other.
@@ -49,7 +50,7 @@ def reveal_sample(
     revealed at the start keeps the rules, with all that follows from it.
     """
     start = reading.x.clone()
-    x_0 = (start == PRESENT).to(torch.uint8)
+    x_0 = torch.empty_like(start)
     rows = torch.arange(len(x_0), device=x_0.device)  # of x_0 that are still being read
     keeping = None if rules is None else Keeping.of(rules, start)
     for codes in blocks:
@@ -63,7 +64,7 @@ def reveal_sample(
         if len(rows) == 0:
             break
     _fill(reading, start[rows], groups, keeping, generator)
-    x_0[rows] = (reading.x == PRESENT).to(torch.uint8)
+    x_0[rows] = is_present(reading.x)
     return x_0
 
 
@@ -78,12 +79,14 @@ def _reveal_block(
 ) -> None:
     """Draw the codes (C,) by their logits (B, C) and reveal them."""
     inside = None if groups is None else groups.inside(codes)
-    state = reading.x.index_select(1, codes)
-    hidden = state == HIDDEN
-    possible = hidden
+    hidden = possible = reading.hidden(codes)
     if keeping is not None:
-        possible = hidden & ~keeping.forbidden.index_select(1, codes) & ~keeping.forced.index_select(1, codes)
-    p = torch.sigmoid(logits) * possible if inside is None else inside.in_full(logits, possible)
+        allowed = ~(keeping.forbidden.index_select(1, codes) | keeping.forced.index_select(1, codes))
+        possible = allowed if hidden is None else hidden & allowed
+    if inside is not None:
+        p = inside.in_full(logits, torch.ones_like(logits, dtype=torch.bool) if possible is None else possible)
+    else:
+        p = torch.sigmoid(logits) if possible is None else torch.sigmoid(logits) * possible
     left = reading.left()
     if left is not None and groups is not None:
         left = left - _still_to_come(reading, groups, inside)
@@ -91,8 +94,8 @@ def _reveal_block(
         left = left - keeping.to_come(reading.x)
     present = _draw(p, left, offsets[codes], inside, generator)
     if keeping is not None:
-        present = keeping.settle(codes, present & hidden, p, generator)
-        keeping.note(codes, present | (state == PRESENT))
+        present = keeping.settle(codes, present if hidden is None else present & hidden, p, generator)
+        keeping.note(codes, present if hidden is None else present | (reading.x.index_select(1, codes) == PRESENT))
     reading.reveal(codes, present)
 
 
@@ -121,17 +124,22 @@ def _draw(
             members &= ~(inside.optional[inside.segment] & (left <= 0).unsqueeze(1))
             left = left - members.sum(1)
         present[:, inside.codes] = members
-    is_dealt = (p.sum(0) < RARE) & (offsets != UNDEALT)
+    is_dealt = alone & (p.sum(0) < RARE) & (offsets != UNDEALT)
+    # rare codes of a wide vocabulary are the last of their block: what can be cut off need not be picked
+    last = (~is_dealt).nonzero()
+    end = int(last[-1]) + 1 if len(last) else 0
     # where they stand, once: to index by a mask is to look for it each time
-    rare, common = ((alone & chosen).nonzero().squeeze(1) for chosen in (is_dealt, ~is_dealt))
+    rare, common = (chosen[:end].nonzero().squeeze(1) for chosen in (is_dealt, alone & ~is_dealt))
     dealt = _deal(p.index_select(1, rare), offsets[rare], generator)
+    dealt_last = _deal(p[:, end:], offsets[end:], generator)
     of_common = p.index_select(1, common)
     if left is None:
         drawn = _bernoulli(of_common, generator)
     else:
         of_members = 0 if inside is None else members.sum(1)
         later = left + of_members - expected  # what is expected in later blocks
-        drawn = _fitting(of_common, left - dealt.sum(1), later.clamp(min=OVERFLOW), generator)
+        drawn = _fitting(of_common, left - dealt.sum(1) - dealt_last.sum(1), later.clamp(min=OVERFLOW), generator)
+    present[:, end:] = dealt_last
     return present.index_copy_(1, rare, dealt).index_copy_(1, common, drawn)
 
 
@@ -231,7 +239,7 @@ def _set_aside_finished(
         finished &= keeping.to_come(reading.x) == 0
     if int(finished.sum()) * 8 < len(rows):
         return rows
-    x_0[rows[finished]] = (reading.x[finished] == PRESENT).to(torch.uint8)
+    x_0[rows[finished]] = is_present(reading.x[finished])
     going_on = (~finished).nonzero().squeeze(1)
     reading.keep(going_on)
     if keeping is not None:
@@ -251,28 +259,34 @@ def _fill(
     if left is None or reading.size is None:
         return
     short = (left > 0).nonzero().squeeze(1)
+    if len(short) == 0:
+        return
     every = torch.arange(start.shape[1], device=start.device)
+    told = reading.x[short]
+    x = torch.where(told == PRESENT, told, start[short])
+    if groups is not None:
+        x[:, groups.codes] = told[:, groups.codes]
+    possible, again = x == HIDDEN, reading.anew(x, short)
     while len(short) > 0:
-        x = torch.where(start[short] == HIDDEN, HIDDEN, ABSENT).to(start.dtype)
-        x[reading.x[short] == PRESENT] = PRESENT
-        if groups is not None:
-            x[:, groups.codes] = reading.x[short][:, groups.codes]
-        possible = x == HIDDEN
         if keeping is not None:
             possible &= ~keeping.forbidden[short]
-        p = torch.sigmoid(reading.anew(x, short).logits(every)) * possible
-        more = _one(p, generator)
-        reading.x[short] = torch.where(more, PRESENT, reading.x[short]).to(start.dtype)
+        codes, found = _one(torch.sigmoid(again.logits(every)) * possible, generator)
+        rows = found.nonzero().squeeze(1)
+        codes = codes[rows]
+        reading.x[short[rows], codes] = PRESENT
+        again.add(rows, codes)
+        possible[rows, codes] = False
         if keeping is not None:
-            rows, codes = more.nonzero(as_tuple=True)
             keeping.forbid_with(short[rows], codes)
-        going_on = more.any(1) & (left[short] > 1)
         left[short] -= 1
-        short = short[going_on]
+        going_on = (found & (left[short] > 0)).nonzero().squeeze(1)
+        short, possible = short[going_on], possible[going_on]
+        again.keep(going_on)
 
 
-def _one(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """One column of each row in proportion to its weight (B, C), or none where all weigh nothing, (B, C) bool."""
-    waiting = torch.empty_like(weight).exponential_(generator=generator)
-    first = (weight / waiting).argmax(1, keepdim=True)
-    return torch.zeros_like(weight, dtype=torch.bool).scatter_(1, first, weight.gather(1, first) > 0)
+def _one(weight: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One column of each row in proportion to its weight (B, C), and whether there is any with a weight, (B,) each."""
+    upper = weight.double().cumsum(1)
+    point = torch.rand(len(weight), 1, generator=generator, device=weight.device, dtype=torch.float64) * upper[:, -1:]
+    column = torch.searchsorted(upper, point, right=True).clamp(max=weight.shape[1] - 1)
+    return column.squeeze(1), weight.gather(1, column).squeeze(1) > 0

@@ -85,7 +85,8 @@ def shift_to_size(
             p.mul_(is_open)
         if members is not None:
             p[:, members] = 0.0
-        total = p.sum(1).clamp(min=1e-9)
+        total = p.sum(1) if elsewhere is None else p.sum(1) + elsewhere * shift.exp()
+        total = total.clamp(min=1e-9)
         slope = (total - torch.linalg.vector_norm(p, dim=1).square()).clamp(min=1e-9) / total
         shift = (shift + (wanted - total.log()) / slope).clamp(-MOST_SHIFT, MOST_SHIFT)
     return torch.where(left <= 0, -CERTAIN, shift).unsqueeze(1)

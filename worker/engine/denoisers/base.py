@@ -13,6 +13,12 @@ from worker.engine.noise import ABSENT, HIDDEN, PRESENT, Noise
 UNKNOWN_SIZE = -1
 
 
+def is_present(x: Tensor) -> Tensor:
+    """Of states (B, N) uint8, 1 where the code is present, else 0, (B, N) uint8. PRESENT alone is odd, and to ask for
+    that takes a tenth of the time of a comparison."""
+    return x.bitwise_and(1)
+
+
 class Denoiser(nn.Module, ABC):
     """p_theta(x_0 | x_t) for all codes at once, as log-odds."""
 
@@ -64,10 +70,17 @@ class Denoiser(nn.Module, ABC):
         prior = self.size_log_prior
         return None if prior is None else prior.expand(len(x_known), -1)
 
+    def stand_alone(self) -> None:
+        """Training is over: nothing is kept that was there for it alone."""
+
     def given_each(self, codes: Tensor) -> Tensor | None:
         """P(code | one code is known to be there, nothing else), (M, M) with a row for each known code, or None where
         asking so many questions would take longer than it helps."""
         return None
+
+    def arranged(self, blocks: list[Tensor]) -> list[Tensor]:
+        """Blocks of codes that are asked together, with the codes of each in the order that suits it."""
+        return blocks
 
     def reading(self, x: Tensor, size: Tensor | None, beside: None = None, order: Tensor | None = None) -> "Reading":
         """How the network reads records (B, N) that are revealed step by step, for noises that reveal; in which `order`
@@ -90,14 +103,22 @@ class Reading:
         t = ((self.x == HIDDEN).float().mean(1) * timesteps).round().long().clamp(1, timesteps)
         return self.denoiser.in_batches(self.x, t, self.size)[:, codes]
 
+    def hidden(self, codes: Tensor) -> Tensor | None:
+        """Of which of these codes nothing is known yet, (B, C); None: of all."""
+        return self.x.index_select(1, codes) == HIDDEN
+
     def reveal(self, codes: Tensor, present: Tensor) -> None:
         """Reveal `codes` as `present` (B, len(codes)) says; what was known before stays as it was."""
         known = self.x[:, codes]
         drawn = torch.where(present, PRESENT, ABSENT).to(known.dtype)
         self.x[:, codes] = torch.where(known == HIDDEN, drawn, known)
 
+    def add(self, rows: Tensor, codes: Tensor) -> None:
+        """The codes, of which nothing was known, are present in these records, one in each."""
+        self.x[rows, codes] = PRESENT
+
     def anew(self, x: Tensor, rows: Tensor) -> "Reading":
-        """The records at `rows` once more, with other codes revealed."""
+        """The records at `rows` once more, with the same codes present, and others absent or hidden."""
         return self.denoiser.reading(x, None if self.size is None else self.size[rows])
 
     def left(self) -> Tensor | None:

@@ -10,6 +10,8 @@ from ehr.generators.d3pm import SparseConfig
 from worker.engine.denoisers.base import UNKNOWN_SIZE, Denoiser, Reading, TimeEmbedding, prior_logits
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.few_patients import CodeTables
+from worker.engine.denoisers.in_order import arranged
+from worker.engine.denoisers.kin import Kin
 from worker.engine.denoisers.sparse_reading import SparseReading
 from worker.engine.denoisers.trunk import ResidualBlock, SharedDropout
 from worker.engine.groups import GroupTable
@@ -71,10 +73,23 @@ class SparseDenoiser(Denoiser):
         # What a tilt by the number of codes to come does to the trunk, (1, width), and to each code, (N,).
         self.from_tilt: nn.Parameter | None = None
         self.tilted: nn.Parameter | None = None
+        self.kin: Kin | None = None  # while it learns from records
         self.register_buffer("common", common)
         self.register_buffer("prevalence", prevalence.float())
         self.register_buffer("alone", noise.groups.group_of < 0, persistent=False)
         self.register_buffer("log_sizes", torch.log((sizes.double() + 1e-6) / (sizes.double() + 1e-6).sum()).float())
+
+    def lean_on(self, families: Tensor) -> None:
+        """Learn of codes together with their families (levels, N), until `stand_alone`."""
+        self.kin = Kin(families, self.present.embedding_dim)
+
+    def stand_alone(self) -> None:
+        """Nothing is kept of families but what the codes' own rows have taken in."""
+        self.kin = None
+
+    def _rows(self, table: Tensor, name: str) -> Tensor:
+        """The rows of all codes, with what they have of their families, (N, width)."""
+        return table if self.kin is None else table + self.kin.rows(getattr(self.kin, name))
 
     @property
     def size_log_prior(self) -> Tensor | None:
@@ -102,7 +117,8 @@ class SparseDenoiser(Denoiser):
         if size is not None and self.noise.reveals:
             left = torch.where(size == UNKNOWN_SIZE, UNKNOWN_SIZE, (size - bag.number.long()).clamp(min=0))
         tilt = self.tilt(x_t, left, beside)
-        logits: Tensor = self.out(self._read(x_t, t, evidence, bag, left, beside, tilt)) + evidence
+        z = self._read(x_t, t, evidence, bag, left, beside, tilt)
+        logits: Tensor = F.linear(z, self._rows(self.out.weight, "out"), self.out.bias) + evidence
         if self.pairwise is not None:
             if self.paired is None:
                 logits = logits + bag.sum_rows(self.pairwise.weight)
@@ -142,9 +158,13 @@ class SparseDenoiser(Denoiser):
         x.scatter_(1, codes.unsqueeze(1), PRESENT)
         return torch.sigmoid(self.reading(x, None).logits(codes))
 
+    def arranged(self, blocks: list[Tensor]) -> list[Tensor]:
+        return arranged(self, blocks)
+
     def reading(
         self, x: Tensor, size: Tensor | None, beside: Beside | None = None, order: Tensor | None = None
     ) -> Reading:
+        assert self.kin is None, "a network that still learns from records is not drawn from"
         return SparseReading(self, x, size, beside, order)
 
     def _read(
@@ -161,7 +181,8 @@ class SparseDenoiser(Denoiser):
         # A rare code's absence says next to nothing; only common codes are worth a column here.
         prior, seen = self.out.bias[self.common].detach(), evidence[:, self.common]
         known_absent = 1 - torch.sigmoid(prior + seen) / torch.sigmoid(prior)
-        h = bag.sum_rows(self.present.weight) if beside is None else bag.sum_rows(self.present.weight) + beside.trunk
+        h = bag.sum_rows(self._rows(self.present.weight, "present"))
+        h = h if beside is None else h + beside.trunk
         h = h + self.absent(torch.where(x_t[:, self.common] == PRESENT, 0.0, known_absent))
         hidden = (x_t == HIDDEN).float()
         h = h + self.context(bag.number, hidden @ self.prevalence, hidden.mean(1), left)

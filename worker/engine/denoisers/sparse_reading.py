@@ -1,25 +1,40 @@
 """How the sparse denoiser reads records as they are revealed."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from worker.engine.denoisers.base import Reading
+from worker.engine.denoisers.base import Reading, is_present
 from worker.engine.denoisers.beside import Beside
-from worker.engine.noise import HIDDEN, PRESENT
+from worker.engine.denoisers.in_order import InOrder, Links, seldom_asked
+from worker.engine.noise import ABSENT, HIDDEN
 
 if TYPE_CHECKING:
     from worker.engine.denoisers.sparse import SparseDenoiser
 
 # With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
-# A record's size speaks of all its hidden codes. Of a wide vocabulary so many, the most common, are asked at every call
-# how much of it is theirs; the others, a small part of any record, at one call in so many.
-ALWAYS_ASKED, SELDOM = 1024, 4
+# Codes that are seldom asked how much of a record's size is theirs are asked at one call in so many.
+SELDOM = 5
+
+
+class Told(NamedTuple):
+    """What a call tells of the records that are read."""
+
+    z: Tensor  # (rows, width) of the trunk
+    some: Tensor | slice  # which records these are
+    same_as: Tensor | slice  # for each record, which of these it is like
+    left: Tensor | None  # (B,) codes that are still to come
+    tilt: Tensor | None  # (B,)
+
+    @property
+    def the_left(self) -> Tensor:
+        """Codes still to come in the records that are read, (rows,)."""
+        assert self.left is not None
+        return self.left[self.some]
 
 
 class SparseReading(Reading):
@@ -36,9 +51,11 @@ class SparseReading(Reading):
         size: Tensor | None,
         beside: Beside | None = None,
         order: Tensor | None = None,
+        links: Links | None = None,
     ) -> None:
-        """`order` (N,): all codes, as they will be asked, if that is known."""
-        super().__init__(denoiser, torch.full_like(x, HIDDEN), size)
+        """`order` (N,): all codes, as they will be asked, if that is known. `links`: what the present codes say, if
+        somebody knows."""
+        super().__init__(denoiser, x, size)
         self.network, self.beside = denoiser, beside
         n = denoiser.n_codes
         self.absent_rows = torch.zeros(n, denoiser.absent.out_features, device=x.device)
@@ -49,22 +66,37 @@ class SparseReading(Reading):
         if beside is not None:
             self.sum += beside.trunk
         self.present = torch.zeros(len(x), device=x.device)
-        self.hidden = torch.full((len(x),), float(n), device=x.device)
-        self.hidden_mass = denoiser.prevalence.sum().expand(len(x)).clone()
-        self.open = torch.ones(n, dtype=torch.bool, device=x.device)  # codes that are hidden in some record
-        self.seldom = _seldom_asked(denoiser)  # how common each code is that is seldom asked
+        is_seldom = seldom_asked(denoiser)
+        self.seldom = torch.where(is_seldom, denoiser.prevalence, 0.0)  # how common each code is that is seldom asked
+        self.any_seldom = bool(is_seldom.any())
         self.calls, self.seldom_rate = 0, torch.ones(len(x), device=x.device)
-        self.seldom_mass = self.seldom.sum().expand(len(x)).clone()
-        known = x != HIDDEN
-        ordered = order is not None and beside is None and len(order) <= ALWAYS_ASKED and denoiser.paired is None
-        self.in_order = InOrder.of(denoiser, order, known) if ordered and order is not None else None
-        self.links = None
-        if denoiser.pairwise is not None:
-            place = None if self.in_order is None else self.in_order.place
-            self.links = Links.none(denoiser.pairwise.weight, denoiser.paired, x, place)
-        self.words, self.key = _keys(known, size)
-        if bool(known.any()):
-            self._take_in(torch.arange(n, device=x.device), self.x, known, x == PRESENT)
+        self.weights = torch.stack([torch.ones(n, device=x.device), denoiser.prevalence, self.seldom], dim=1)
+        self.in_order = InOrder.of(denoiser, order, x) if order is not None and beside is None else None
+        self.links = links
+        if denoiser.pairwise is not None and links is None:
+            self.links = Links(denoiser.pairwise.weight.detach(), denoiser.paired, x, self.in_order)
+        self.words, self.key = _words(n, x.device), torch.arange(len(x), device=x.device)
+        self._begin(x, links is None)
+
+    def _begin(self, x: Tensor, from_scratch: bool) -> None:
+        """Take in what is known of the records; if not `from_scratch`, links know of it, and no two records are taken
+        for one."""
+        self.open, self.untouched = _hidden_in(x)
+        nothing_known = bool(self.untouched.all())
+        if nothing_known:
+            hidden = self.weights.sum(0).repeat(len(x), 1)
+        else:
+            is_hidden = x == HIDDEN
+            hidden = is_hidden.float() @ self.weights
+            absent = x.index_select(1, self.network.common) == ABSENT
+            self.sum.addmm_(absent.float(), self.network.absent.weight.detach().T)
+        self.hidden_codes, self.hidden_mass, self.seldom_mass = (each.clone() for each in hidden.unbind(1))
+        if from_scratch:
+            self.key = torch.zeros_like(self.key) if nothing_known else (~is_hidden * self.words[1]).sum(1)
+            self.key += 0 if self.size is None else self.size * self.words[2, 0]
+        if not nothing_known:
+            rows, codes = is_present(x).nonzero(as_tuple=True)
+            self._note_present(rows, codes, from_scratch)
 
     def logits(self, codes: Tensor) -> Tensor:
         network, (some, same_as) = self.network, self._distinct()
@@ -72,94 +104,130 @@ class SparseReading(Reading):
         context = network.context(
             self.present[some],
             self.hidden_mass[some],
-            self.hidden[some] / network.n_codes,
+            self.hidden_codes[some] / network.n_codes,
             None if left is None else left[some],
         )
         tilt = network.tilt(self.x, left, self.beside)
         if tilt is not None and network.from_tilt is not None:
             context = context + tilt[some].unsqueeze(1) * network.from_tilt
-        z = network.trunk(self.sum[some] + context)
-        adds_up = left is not None and network.adds_up
-        if self.in_order is not None and left is not None and adds_up and (first := self.in_order.first(codes)) >= 0:
-            return self._in_order(self.in_order, first, codes, z, some, left[some])[same_as]
-        # A size speaks of all hidden codes: where it is known, all are asked, or all but some rare ones.
-        asked, is_all = self._asked(codes) if adds_up else (codes, True)
-        # index_select copies rows whole, where indexing by a tensor goes from number to number
-        logits = F.linear(z, network.out.weight.index_select(0, asked), network.out.bias[asked])
-        if self.links is not None:
-            logits += self.links.of(asked, some)
-        if self.beside is not None:
-            logits += self.beside.logits[:, asked]
-        if tilt is not None and network.tilted is not None:
-            logits += tilt[some].unsqueeze(1) * network.tilted[asked]
-        if left is not None and adds_up:
-            groups = network.noise.groups.inside(asked)
-            hidden = self.x.index_select(1, asked)[some] == HIDDEN
-            place = torch.searchsorted(asked, codes)
-            of_codes = hidden.index_select(1, place)
-            elsewhere = None
-            if not is_all:
-                unasked = self.seldom_mass[some] - of_codes.float() @ self.seldom[codes]
-                elsewhere = self.seldom_rate[some] * unasked.clamp(min=0)
-            shift = network.shift(logits, hidden, left[some], groups, elsewhere)
-            if is_all and bool(self.seldom.any()):
-                self.seldom_rate = self._rate(asked, logits, shift, hidden, self.seldom_mass[some])[same_as]
-            logits = logits.index_select(1, place) + shift * (of_codes & network.alone[codes])
-        return logits[same_as]
-
-    def _in_order(
-        self, tables: "InOrder", first: int, codes: Tensor, z: Tensor, some: Tensor | slice, left: Tensor
-    ) -> Tensor:
-        """The logits of codes that are the next in the order: all that are open come last, and nothing is picked."""
-        logits = F.linear(z, tables.weight[first:], tables.bias[first:])
-        if self.links is not None:
-            logits += self.links.sum[some, first:]
-        groups = self.network.noise.groups.inside(tables.order[first:])
-        shift = self.network.shift(logits, None, left, groups)
-        return logits[:, : len(codes)] + shift * tables.alone[first : first + len(codes)]
-
-    def _asked(self, codes: Tensor) -> tuple[Tensor, bool]:
-        """`codes` with those that are asked for the sake of sizes, and whether these are all that are open."""
-        asked = self.open.index_fill(0, codes, True)
+        told = Told(network.trunk(self.sum[some] + context), some, same_as, left, tilt)
+        if left is None or not network.adds_up:
+            return self._said(codes, told)[same_as]
         self.calls += 1
-        is_all = self.calls % SELDOM == 1 or not bool(self.seldom.any())
-        if not is_all:
-            asked &= (self.seldom == 0).index_fill(0, codes, True)
-        return asked.nonzero().squeeze(1), is_all
+        first = -1 if self.in_order is None else self.in_order.first(codes)
+        if self.in_order is not None and first >= 0:
+            return self._in_order(self.in_order, first, codes, told)[same_as]
+        return self._adding_up(codes, told)[same_as]
 
-    def _rate(self, asked: Tensor, logits: Tensor, shift: Tensor, hidden: Tensor, mass: Tensor) -> Tensor:
-        """How many times as many codes that are seldom asked each record has to expect as are usual, (B,)."""
-        place = self.seldom[asked].nonzero().squeeze(1)
-        p = torch.sigmoid(logits.index_select(1, place) + shift).mul_(hidden.index_select(1, place))
-        return p.sum(1) / mass.clamp(min=1e-9)
+    @property
+    def _looks(self) -> bool:
+        """Whether codes that are seldom asked are asked at this call."""
+        return self.any_seldom and self.calls % SELDOM == 1
+
+    def _said(self, codes: Tensor, told: Told) -> Tensor:
+        """Log-odds of the codes, whatever the records' sizes, (rows, C)."""
+        network = self.network
+        # index_select copies rows whole, where indexing by a tensor goes from number to number
+        logits = F.linear(told.z, network.out.weight.index_select(0, codes), network.out.bias[codes])
+        if self.links is not None:
+            logits += self.links.of(codes, told.some)
+        if self.beside is not None:
+            logits += self.beside.logits[:, codes]
+        if told.tilt is not None and network.tilted is not None:
+            logits += told.tilt[told.some].unsqueeze(1) * network.tilted[codes]
+        return logits
+
+    def _adding_up(self, codes: Tensor, told: Told) -> Tensor:
+        """The same, shifted to what is left of the records' sizes. A size speaks of all hidden codes: all are asked, or
+        all but those that are seldom asked."""
+        network = self.network
+        others = self.open.index_fill(0, codes, False)
+        more = others if self._looks else others & (self.seldom == 0)
+        asked = torch.cat([codes, more.nonzero().squeeze(1)])
+        logits = self._said(asked, told)
+        hidden = self.x.index_select(1, asked)[told.some] == HIDDEN
+        of_codes = hidden[:, : len(codes)]
+        elsewhere = None
+        if self._looks:
+            self._note_rate((torch.sigmoid(logits) * hidden) @ (self.seldom[asked] > 0).float(), told)
+        elif self.any_seldom:
+            unasked = self.seldom_mass[told.some] - of_codes.float() @ self.seldom[codes]
+            elsewhere = self.seldom_rate[told.some] * unasked.clamp(min=0)
+        shift = network.shift(logits, hidden, told.the_left, network.noise.groups.inside(asked), elsewhere)
+        return logits[:, : len(codes)] + shift * (of_codes & network.alone[codes])
+
+    def _in_order(self, tables: InOrder, first: int, codes: Tensor, told: Told) -> Tensor:
+        """The same of codes that are the next in the order: those that are always asked and still open come last in
+        their tables, and nothing is picked."""
+        network, start = self.network, tables.always_before[first]
+        now = tables.always_before[first + len(codes)] - start
+        open_always = F.linear(told.z, tables.weight[start:], tables.bias[start:])
+        if self.links is not None:
+            open_always += self.links.of_always[told.some, start:]
+        logits, elsewhere = open_always[:, :now], None
+        if now < len(codes):
+            logits = torch.cat([logits, self._said(codes[now:], told)], dim=1)
+        if first + len(codes) == len(tables.order):  # nothing comes after these
+            elsewhere = torch.sigmoid(logits[:, now:]).sum(1)
+        elif self.any_seldom:
+            if self._looks:  # all, in the order of the vocabulary, which is faster than to pick those that are open
+                every = F.linear(told.z, network.out.weight, network.out.bias)
+                every = every if self.links is None else self.links.added_to(every, told.some)
+                self._note_rate(every.sigmoid_() @ (self.open & (self.seldom > 0)).float(), told)
+            elsewhere = self.seldom_rate[told.some] * self.seldom_mass[told.some]
+        groups = network.noise.groups.inside(tables.always[start:])
+        shift = network.shift(open_always, None, told.the_left, groups, elsewhere)
+        return logits + shift * tables.alone[first : first + len(codes)]
+
+    def _note_rate(self, expected: Tensor, told: Told) -> None:
+        """How many times as many codes that are seldom asked as usual each record is told to have, from how many are
+        `expected` (rows,)."""
+        self.seldom_rate = (expected / self.seldom_mass[told.some].clamp(min=1e-9))[told.same_as]
+
+    def hidden(self, codes: Tensor) -> Tensor | None:
+        return None if bool(self.untouched[codes].all()) else super().hidden(codes)
 
     def reveal(self, codes: Tensor, present: Tensor) -> None:
-        before = self.x.index_select(1, codes)
-        fresh = before == HIDDEN
-        self._take_in(codes, before, fresh, fresh & present)
+        hidden = self.hidden(codes)
+        self._take_in(codes, hidden, present if hidden is None else hidden & present)
 
-    def _take_in(self, codes: Tensor, before: Tensor, fresh: Tensor, on: Tensor) -> None:
-        """Add what is `fresh` (B, C) beyond what was known `before`, and among it `on`, to all running sums."""
-        all_fresh = bool(fresh.all())
-        known = on.to(before.dtype)  # PRESENT is 1, ABSENT is 0
-        known = known if all_fresh else torch.where(fresh, known, before)
-        self.x.index_copy_(1, codes, known)
-        self.open[codes] = False if all_fresh else (known == HIDDEN).any(0)
+    def add(self, rows: Tensor, codes: Tensor) -> None:
+        super().add(rows, codes)
+        self.untouched[codes] = False
+        self._note_present(rows, codes)
+        hidden_codes, hidden_mass, seldom_mass = self.weights[codes].unbind(1)
+        self.hidden_codes.index_add_(0, rows, -hidden_codes)
+        self.hidden_mass.index_add_(0, rows, -hidden_mass)
+        self.seldom_mass.index_add_(0, rows, -seldom_mass)
+
+    def _note_present(self, rows: Tensor, codes: Tensor, links: bool = True) -> None:
+        """Add codes that are present in these records to what the network is told of them."""
+        self.sum.index_add_(0, rows, self.network.present.weight.index_select(0, codes))
+        self.present.index_add_(0, rows, torch.ones(rows.shape, device=rows.device))
+        self.key.index_add_(0, rows, self.words[0, codes])
+        if self.links is not None and links:
+            self.links.add(rows, codes)
+
+    def _take_in(self, codes: Tensor, fresh: Tensor | None, on: Tensor) -> None:
+        """Add what is `fresh` (B, C), None for all, and among it `on`, to all running sums."""
+        known = on.to(self.x.dtype)  # PRESENT is 1, ABSENT is 0
+        if fresh is not None:
+            known = torch.where(fresh, known, self.x.index_select(1, codes))
+        self.x.scatter_(1, codes.expand(len(on), -1), known)
+        if fresh is None:
+            self.open[codes] = self.untouched[codes] = False
+        else:
+            self.open[codes], self.untouched[codes] = _hidden_in(known)
         common = self.is_common[codes].nonzero().squeeze(1)
         absent = ~on.index_select(1, common)
-        absent = absent if all_fresh else absent & fresh.index_select(1, common)
+        absent = absent if fresh is None else absent & fresh.index_select(1, common)
         self.sum.addmm_(absent.float(), self.absent_rows.index_select(0, codes[common]))
         rows, columns = on.nonzero(as_tuple=True)
-        added = codes[columns]
-        self.sum.index_add_(0, rows, self.network.present.weight.index_select(0, added))
-        if self.links is not None:
-            self.links.add(rows, added)
-        self.key.index_add_(0, rows, self.words[added])
-        self.present += on.sum(1)
-        weights = torch.stack([torch.ones_like(codes), self.network.prevalence[codes], self.seldom[codes]], dim=1)
-        gone = weights.sum(0).expand(len(on), -1) if all_fresh else fresh.float() @ weights
-        hidden, hidden_mass, seldom_mass = gone.unbind(1)
-        self.hidden -= hidden
+        self._note_present(rows, codes[columns])
+        weights = self.weights.index_select(0, codes)
+        gone = weights.sum(0).expand(len(on), -1) if fresh is None else fresh.float() @ weights
+        hidden_codes, hidden_mass, seldom_mass = gone.unbind(1)
+        self.hidden_codes -= hidden_codes
         self.hidden_mass -= hidden_mass
         self.seldom_mass -= seldom_mass
 
@@ -175,7 +243,9 @@ class SparseReading(Reading):
 
     def anew(self, x: Tensor, rows: Tensor) -> Reading:
         size = None if self.size is None else self.size[rows]
-        return SparseReading(self.network, x, size, None if self.beside is None else self.beside.take(rows))
+        beside = None if self.beside is None else self.beside.take(rows)
+        links = None if self.links is None else self.links.take(rows)
+        return SparseReading(self.network, x, size, beside, links=links)
 
     def left(self) -> Tensor | None:
         if self.size is None or self.network.remaining is None:
@@ -184,94 +254,25 @@ class SparseReading(Reading):
 
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
-        for name in ("sum", "present", "hidden", "hidden_mass", "key", "seldom_rate", "seldom_mass"):
+        for name in ("sum", "present", "hidden_codes", "hidden_mass", "key", "seldom_rate", "seldom_mass"):
             setattr(self, name, getattr(self, name)[rows])
-        if self.links is not None:
-            self.links.sum = self.links.sum[rows]
+        self.links = None if self.links is None else self.links.take(rows)
         self.beside = None if self.beside is None else self.beside.take(rows)
 
 
-@dataclass(frozen=True)
-class InOrder:
-    """The output layer with codes in the order in which they are asked, known ones first."""
-
-    order: Tensor  # (N,)
-    place: Tensor  # (N,) of each code in the order
-    hidden_from: int  # where all records have nothing but hidden codes from then on; N: nowhere
-    weight: Tensor  # (N, width)
-    bias: Tensor  # (N,)
-    alone: Tensor  # (N,) 1 for codes that are in no group
-
-    @classmethod
-    def of(cls, network: "SparseDenoiser", order: Tensor, known: Tensor) -> Self:
-        """`known` (B, N): what is known of the records at first."""
-        some = known.any(0)[order].nonzero().squeeze(1)
-        first = 0 if len(some) == 0 else int(some[-1]) + 1
-        place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        weight, bias = network.out.weight.detach()[order], network.out.bias.detach()[order]
-        return cls(order, place, first, weight, bias, network.alone[order].float())
-
-    def first(self, codes: Tensor) -> int:
-        """The place of the first of the codes if they follow each other in the order and all from there on are hidden,
-        else -1."""
-        first = int(self.place[codes[0]]) if len(codes) else -1
-        there = first >= self.hidden_from and torch.equal(self.order[first : first + len(codes)], codes)
-        return first if there else -1
+def _hidden_in(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Which codes are hidden in some record, and which in every one, (N,) each, by states (B, N)."""
+    if len(x) == 0:
+        every = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
+        return every, every.clone()
+    return x.amax(0) == HIDDEN, x.amin(0) == HIDDEN  # which is the largest state
 
 
-@dataclass
-class Links:
-    """What the present codes of records say, each by itself, of the codes that have links."""
-
-    table: Tensor  # (M, M)
-    place: Tensor  # (N,) of each code in the table; -1: it has no links
-    sum: Tensor  # (B, M)
-
-    @classmethod
-    def none(cls, table: Tensor, paired: Tensor | None, x: Tensor, ordered: Tensor | None = None) -> Self:
-        """Of records in which nothing is present yet. `paired`: the codes of the table; None: all, each at its
-        `ordered` place (N,) if there is one."""
-        if ordered is not None:
-            order = ordered.argsort()
-            table = table.detach().index_select(0, order).index_select(1, order)
-            return cls(table, ordered, torch.zeros(len(x), len(table), device=x.device))
-        place = torch.arange(x.shape[1], device=x.device)
-        if paired is not None:
-            place = torch.full_like(place, -1)
-            place[paired] = torch.arange(len(paired), device=x.device)
-        return cls(table.detach(), place, torch.zeros(len(x), len(table), device=x.device))
-
-    def add(self, rows: Tensor, codes: Tensor) -> None:
-        """The codes are present in these records."""
-        linked = self.place[codes] >= 0
-        self.sum.index_add_(0, rows[linked], self.table.index_select(0, self.place[codes[linked]]))
-
-    def of(self, codes: Tensor, rows: Tensor | slice) -> Tensor:
-        """What they say of these codes, (rows, C); nothing of codes without links."""
-        place, told = self.place[codes], self.sum[rows]
-        if len(self.table) == len(self.place):
-            return told.index_select(1, place)
-        return told.index_select(1, place.clamp(min=0)) * (place >= 0)
-
-
-def _seldom_asked(network: "SparseDenoiser") -> Tensor:
-    """How common the rare codes of a wide vocabulary are, (N,); 0 for codes that are always asked, as members of groups
-    are with each other."""
-    seldom = torch.where(network.alone, network.prevalence, 0.0)
-    seldom[network.prevalence.argsort(descending=True, stable=True)[:ALWAYS_ASKED]] = 0.0
-    return seldom
-
-
-def _keys(known: Tensor, size: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A random number for each code, (N,), and for what is known of each record at first, (B,).
+def _words(n: int, device: torch.device) -> Tensor:
+    """Random numbers (3, N), of which keys are made: for codes that are present, for codes that are known at first, and
+    one for each code of a size.
 
     Codes are revealed to all records in one order. So two records of which the same was known at first differ only
     where a code turns out to be present, and adding the numbers of those codes keeps their keys apart.
     """
-    n = known.shape[1]
-    words = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=2 * n + 1)).to(known.device)
-    of_present, of_known, of_size = words[:n], words[n:-1], words[-1]
-    key = torch.zeros(len(known), dtype=torch.long, device=known.device)
-    if bool(known.any()):
-        key += (known * of_known).sum(1)
-    return of_present, key if size is None else key + size * of_size
+    return torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=(3, n))).to(device)

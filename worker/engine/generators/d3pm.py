@@ -18,7 +18,7 @@ from ehr.records import Records
 from ehr.rules import Rules
 from ehr.streams import keeping
 from worker.engine.alone import reveal_alone
-from worker.engine.blocks import RAMP, Ties, blocks_of_chunk, in_order
+from worker.engine.blocks import RAMP, Divisions, Ties, blocks_of_chunk, in_order
 from worker.engine.conditional_prevalence import ConditionalPrevalence, revealed_prevalence
 from worker.engine.conditioning import Starts
 from worker.engine.denoisers import Denoiser, build_denoiser
@@ -46,13 +46,13 @@ from worker.engine.schedules import strided_times
 from worker.engine.sizes import size_counts
 from worker.engine.smc import twisted_sample
 from worker.engine.training import TrainingRun, precision, require_codes, resolve_device, seeded
-from worker.engine.training.d3pm import D3PMLearner
+from worker.engine.training.d3pm import D3PMLearner, lean_on_kin
 
 STATE_VERSION = 3
 NETWORK = "denoiser/"  # how the names of the network's tensors begin
-# Network calls for each record; docs/decisions/0136 has what more of them bring.
-REVEAL_STEPS = 16
+REVEAL_STEPS = 16  # network calls for each record; docs/decisions/0136 has what more of them bring
 ANCESTRAL_STEPS = 64
+StartsOf = dict[Condition | None, Starts]
 
 
 class D3PMGenerator(Generator):
@@ -104,6 +104,7 @@ class D3PMGenerator(Generator):
             generator.denoiser = generator.network(config.denoiser, request.seed)
         generator.to(resolve_device(request.device))
         few = FewPatients.behind(generator.denoiser.code_tables, train, generator.device, request.families)
+        lean_on_kin(generator.denoiser, few, request.checkpoint)
         learner = D3PMLearner(generator.denoiser, generator.noise, config.training, generator.device, holdout, few)
         plan, checkpoint = learner.plan(len(train)), request.checkpoint
         if config.is_narrowed:
@@ -116,6 +117,7 @@ class D3PMGenerator(Generator):
         generator, run = cls.prepare(request)
         if not is_of_lessons(request.checkpoint):
             generator.curve = run.to_the_end()
+        generator.denoiser.stand_alone()
         if generator.config.is_narrowed:
             narrow(generator, run.train, run.plan, request.seed, request.hooks, request.checkpoint)
         generator.denoiser.eval()
@@ -131,13 +133,11 @@ class D3PMGenerator(Generator):
 
     def held_out_elbo(self, records: Records, seed: int = 0, draws: int = 4) -> Elbo:
         """Negative ELBO of unseen records, nats per record."""
-        generator = torch.Generator(self.device).manual_seed(seed)
-        return held_out_elbo(self.denoiser, self.noise, records, generator, draws)
+        return held_out_elbo(self.denoiser, self.noise, records, torch.Generator(self.device).manual_seed(seed), draws)
 
     def log_loss(self) -> LogLoss:
         def elbo(records: Records) -> tuple[float, float]:
-            measured = self.held_out_elbo(records)
-            return measured.value, measured.standard_error
+            return (measured := self.held_out_elbo(records)).value, measured.standard_error
 
         return elbo
 
@@ -160,7 +160,7 @@ class D3PMGenerator(Generator):
         elif self.noise.reveals:
             with precision(self.device):
                 ties = Ties.seen_by(self.denoiser, self.prevalence.to(self.device))
-            draw = partial(self._draw_revealed, starts={}, ties=ties)
+            draw = partial(self._draw_revealed, starts={}, ties=ties, found={})
         else:
             draw = self._draw_walked
         with precision(self.device):
@@ -182,13 +182,12 @@ class D3PMGenerator(Generator):
         guided = request.asks_for_something and self.method_of(request) == "langevin"
         return self.noise.reveals and not guided
 
-    def _draw_revealed(self, chunk: Chunk, starts: dict[Condition | None, Starts], ties: Ties) -> Tensor:
-        """Records that satisfy their conditions, or any records where there are none, by the fast sampler. `starts`
-        keeps how records begin under each condition for the chunks to come."""
+    def _draw_revealed(self, chunk: Chunk, starts: StartsOf, ties: Ties, found: Divisions) -> Tensor:
+        """Records that satisfy their conditions, or any where there are none, by the fast sampler. `starts` keeps how
+        records begin under each condition, and `found` how codes are divided, for the chunks to come."""
         generator = torch.Generator(self.device).manual_seed(chunk.seed)
         x = torch.empty(chunk.rows, self.noise.n_codes, dtype=torch.uint8, device=self.device)
         sizes = torch.empty(chunk.rows, dtype=torch.long, device=self.device)
-        sized = self.denoiser.size_log_prior is not None
         dealt = self.sampling_of(chunk.request) == DEALT
         conditions = self._conditions(chunk)
         for rows, condition in conditions:
@@ -199,18 +198,20 @@ class D3PMGenerator(Generator):
                 sizes[rows] = size
         # which ways to begin the records of this chunk happen to have may not matter to records drawn by themselves
         begun = x if dealt else torch.cat([starts[condition].x for _, condition in conditions])
-        hidden = (begun == HIDDEN).any(0).nonzero().squeeze(1)
-        size, steps = sizes if sized else None, self.steps_of(chunk.request)
+        hidden = (begun.amax(0) == HIDDEN).nonzero().squeeze(1)  # the largest state
+        size, steps = None if self.denoiser.size_log_prior is None else sizes, self.steps_of(chunk.request)
         groups = self.noise.groups if len(self.groups) else None
         rules = self.rule_table if len(self.rules) else None
         leading = () if rules is None else rules.leading
-        blocks = partial(
-            blocks_of_chunk, hidden, self.prevalence, ties, steps, groups=groups, leading=leading, ramp=RAMP
-        )
+
+        def blocks(seed: int, number: int) -> list[Tensor]:
+            return blocks_of_chunk(hidden, self.prevalence, ties, steps, seed, number, groups, leading, RAMP, found)
+
         if not dealt:
             return reveal_alone(self.denoiser, x, size, partial(blocks, 0), generator, groups, rules)
         place = chunk.request.seed, chunk.number
-        divided, offsets = blocks(*place), deal_offsets(self.noise.n_codes, *place).to(self.device)
+        divided = self.denoiser.arranged(blocks(*place))
+        offsets = deal_offsets(self.noise.n_codes, *place).to(self.device)
         reading = self.denoiser.reading(x, size, order=in_order(self.noise.n_codes, divided))
         return reveal_sample(reading, divided, offsets, generator, groups, rules)
 
