@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,17 +31,38 @@ class Took(NamedTuple):
     to_reach: float
 
 
+def request_of(train: Records, codes: Sequence[str], settings: dict[str, Any], seed: int = 0) -> FitRequest:
+    """What to learn from, with a part held out, and with groups, rules and families as the service finds them."""
+    order = np.random.default_rng(0).permutation(len(train))
+    holdout, rest = train.take(order[: len(train) // 20]), train.take(order[len(train) // 20 :])
+    rules = find_rules(rest, codes, find_groups(rest, codes))
+    return FitRequest(
+        rest,
+        holdout,
+        settings,
+        seed,
+        families=families(codes),
+        groups=rules.groups if len(rules.groups) else None,
+        rules=rules,
+    )
+
+
 def trained(
-    name: str, settings: dict[str, Any], train: Records, codes: Sequence[str], work: Path | None
+    name: str,
+    settings: dict[str, Any],
+    train: Records,
+    codes: Sequence[str],
+    work: Path | None,
+    seed: int = 0,
+    most_seconds: float = math.inf,
 ) -> tuple[D3PMGenerator, Took]:
-    """The generator and what its training took; from `work` if an earlier run left it there."""
+    """The generator and what its training took; from `work` if an earlier run left it there. After `most_seconds` it
+    settles and ends."""
     weights, notes = (None, None) if work is None else (work / f"{name}.safetensors", work / f"{name}.json")
     if weights is not None and notes is not None and notes.exists():
         kept = json.loads(notes.read_text())
         generator = D3PMGenerator.from_state(State(load_file(weights), kept["config"]))
         return generator, Took(kept["seconds"], kept.get("to_reach") or math.nan)
-    order = np.random.default_rng(0).permutation(len(train))
-    holdout, rest = train.take(order[: len(train) // 20]), train.take(order[len(train) // 20 :])
     begun, reached = time.perf_counter(), list[float]()
     with progress_bar(f"train {name}") as advance:
 
@@ -49,17 +71,10 @@ def trained(
                 reached.append(time.perf_counter() - begun)
             advance(progress.step, progress.total_steps)
 
-        rules = find_rules(rest, codes, find_groups(rest, codes))  # as the service finds them in an upload
-        request = FitRequest(
-            rest,
-            holdout,
-            settings,
-            hooks=Hooks(on_progress=on_progress),
-            families=families(codes),
-            groups=rules.groups if len(rules.groups) else None,
-            rules=rules,
-        )
-        generator = D3PMGenerator.fit(request)
+        request = request_of(train, codes, settings, seed)
+        deadline = time.perf_counter() + most_seconds
+        hooks = Hooks(on_progress=on_progress, should_settle=lambda: time.perf_counter() > deadline)
+        generator = D3PMGenerator.fit(replace(request, hooks=hooks))
     took = Took(time.perf_counter() - begun, reached[0] if reached else math.nan)
     if weights is not None and notes is not None:
         state = generator.state()

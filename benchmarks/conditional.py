@@ -7,6 +7,7 @@ Training `best` is the long part. With --work the trained models are kept there 
 
 import time
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from benchmarks._harness import Figures, load_long, options, progress_bar, show, subset, timed
 from benchmarks._million import measure as million
 from benchmarks._plain import PLAIN_STEPS, plain_records
+from benchmarks._quality import RECORDS, fidelity_to, in_short, measure_unseen, or_nan, times_the_floor, with_interval
 from benchmarks._sampling_speed import against, growth, share_of_peak, speed
 from benchmarks._slices import measure_against_truth, measure_slices, slices
 from benchmarks._trained import trained
@@ -23,16 +25,12 @@ from ehr.records import Records
 from ehr.vocabulary import Vocabulary
 from worker.engine.generators import SampleRequest
 from worker.engine.generators.d3pm import D3PMGenerator
-from worker.engine.metrics import Measurement, Result, fidelity
-from worker.engine.metrics.attacks import sampled
-from worker.engine.metrics.distinguisher import told_apart
+from worker.engine.metrics import Result, fidelity
 from worker.engine.metrics.utility import predict_label
 from worker.engine.population import simulated_population
 from worker.evaluation import labels_in
 
-RECORDS = 25_000
 UTILITY_SEEDS = (3, 13, 23)
-COHORTS = 3  # that a classifier tells from unseen records
 ROLES = ("real", "value")
 
 
@@ -41,16 +39,14 @@ ROLES = ("real", "value")
 
 def best_quality(generator: D3PMGenerator, train: Records, test: Records, n: int, figures: Figures) -> None:
     """Fidelity of an unconditional cohort at the default number of calls."""
-    synth = generator.sample(SampleRequest(n))
-    with progress_bar("measure best") as advance:
-        results = fidelity(synth, test, train, np.random.default_rng(1), lambda _, done, total: advance(done, total))
+    results = fidelity_to(generator, train, test, n, "best")
     rows = [
-        [name, *(_with_interval(m) for m in (r.value, r.floor)), _number(r.independent.value), _times_worse(r)]
+        [name, *(with_interval(m) for m in (r.value, r.floor)), in_short(r.independent.value), _times_worse(r)]
         for name, r in results.items()
     ]
     header = ["", "ours", "floor", "independent", "times worse than the floor"]
     show(f"preset best: {n:,} records against test", header, rows)
-    value = {name: (_float(r.value.value), _float(r.floor.value)) for name, r in results.items()}
+    value = {name: (or_nan(r.value.value), or_nan(r.floor.value)) for name, r in results.items()}
     figures.add("best.cmd_ratio", value["cmd"][0] / value["cmd"][1], "ours over floor")
     figures.add("best.mcad", value["mcad"][0], "")
     figures.add("best.mmd", value["mmd"][0], "")
@@ -60,21 +56,12 @@ def best_quality(generator: D3PMGenerator, train: Records, test: Records, n: int
 
 def unseen(generator: D3PMGenerator, train: Records, test: Records, quick: bool, figures: Figures) -> None:
     """Nats of unseen records, and how much better than real ones a classifier tells cohorts from them."""
-    n = min(1_000 if quick else RECORDS, len(test), len(train))
-    elbo = generator.held_out_elbo(test, draws=1 if quick else 4)
-    told = np.zeros((1 if quick else COHORTS, 2))
-    with progress_bar("telling apart") as advance:
-        for seed in range(len(told)):
-            rng = np.random.default_rng(seed)
-            cohorts = generator.sample(SampleRequest(n, seed=seed)), sampled(train, n, rng)
-            told[seed] = [_float(told_apart(cohort, test, rng)[0].value) for cohort in cohorts]
-            advance(seed + 1, len(told))
-    ours, real = told.mean(axis=0)
-    excess = told[:, 0] - told[:, 1]
+    measured = measure_unseen(generator, train, test, quick)
+    (ours, real), excess = measured.told.mean(axis=0), measured.excess
     spread = f"{ours - real:+.4f} ({excess.min():+.4f} to {excess.max():+.4f})"
     header = ["nats", "told from unseen records: ours", "real", "more (of single cohorts)"]
-    show("unseen records", header, [[f"{elbo.value:.3f}", f"{ours:.4f}", f"{real:.4f}", spread]])
-    figures.add("best.elbo", elbo.value, "nats")
+    show("unseen records", header, [[f"{measured.elbo:.3f}", f"{ours:.4f}", f"{real:.4f}", spread]])
+    figures.add("best.elbo", measured.elbo, "nats")
     figures.add("best.distinguisher_excess", float(ours - real), "AUROC beyond real records")
 
 
@@ -93,7 +80,7 @@ def utility(
             synth = generator.sample(SampleRequest(n, seed=seed))
             for number, label in enumerate(labels):
                 measured = predict_label(label, synth, test, train, np.random.default_rng(seed)).measured
-                areas[draw, number] = [_float(measured[a][b].value) for a in ("auroc", "auprc") for b in ROLES]
+                areas[draw, number] = [or_nan(measured[a][b].value) for a in ("auroc", "auprc") for b in ROLES]
                 advance(draw * len(labels) + number + 1, areas[..., 0].size)
     means, gaps = areas.mean(axis=0), areas[..., 0] - areas[..., 1]
     rows = [
@@ -196,28 +183,15 @@ def fidelity_by_calls(generator: D3PMGenerator, train: Records, test: Records, n
             )
         results = fidelity(synth, test, train, np.random.default_rng(1), names=names)
         if number == 0:
-            rows.append(["floor (real records)", "", "", *(_number(results[name].floor.value) for name in names)])
+            rows.append(["floor (real records)", "", "", *(in_short(results[name].floor.value) for name in names)])
         rate = f"{n / seconds[0]:,.0f}"
-        rows.append([way, str(calls), rate, *(_number(results[name].value.value) for name in names)])
+        rows.append([way, str(calls), rate, *(in_short(results[name].value.value) for name in names)])
     show(f"fidelity by network calls, {n:,} records", ["sampler", "calls", "records / s", *names], rows)
 
 
-def _float(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _with_interval(measured: Measurement) -> str:
-    return f"{_number(measured.value)} ({_number(measured.low)} to {_number(measured.high)})"
-
-
 def _times_worse(result: Result) -> str:
-    ours, floor = _float(result.value.value), _float(result.floor.value)
-    better, worse = (floor, ours) if result.metric.direction == "lower" else (ours, floor)
-    return f"{worse / better:.3f}" if better > 0 else "-"
+    times = times_the_floor(result)
+    return "-" if isnan(times) else f"{times:.3f}"
 
 
 def _suppressed(count: int) -> str:

@@ -1,17 +1,19 @@
 """The paper's own network on the 100 most common codes, for as long as it may have, beside ours on the same codes.
 
-python -m benchmarks.paper.network --data DIR --budget 120 --drawing 60 [--this-run MINUTES] [--work DIR] [--json FILE]
+python -m benchmarks.paper.network --data DIR --budget 120 --drawing 60 --guided 10 [--this-run MINUTES] [--work DIR]
 
 A few steps are timed, and it is trained with as many as fit into --budget. Training goes on from its last checkpoint
 and drawing from its last batch, so the hours may be given in pieces: give the same command again. Records are drawn
 as in the paper, with 500 network calls, unconditional and guided by Langevin steps; there are as many of them as fit
-into --drawing, and real records and ours are measured with as many.
+into --drawing (and, of each disease that is guided to, into --guided), and real records and ours are measured with as
+many.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,9 @@ from worker.tasks.pace import pace_of
 
 WORK = Path(tempfile.gettempdir()) / "ehr-d3pm-paper-network"
 CHECKPOINT_SECONDS = 60.0
-CALLS, ROWS = 500, 128  # of the paper; records at a time
+CALLS = 500  # of the paper
+ROWS, GUIDED_ROWS = 128, 32  # records at a time
+NATS_OF = 1000  # unseen records
 FEWEST = 500  # records, below which correlations say nothing
 GUIDED = "guided by Langevin"
 # what a quick look changes: it is to see that it runs
@@ -57,6 +61,7 @@ class Bench:
     training: float  # seconds in all
     this_run: float  # of them, in this run
     drawing: float
+    guided: float
     quick: bool
 
     @property
@@ -70,9 +75,11 @@ def main() -> None:
     arena = _load(arguments.data, arguments.quick)[COMMON]
     settings = merged(PRESETS["paper-mimic"].model_dump(), QUICK if arguments.quick else {})
     work = Path(tempfile.mkdtemp()) if arguments.quick else arguments.work
-    minutes = (0.05, 1e6, 0.01) if arguments.quick else (arguments.budget, arguments.this_run, arguments.drawing)
-    training, this_run, drawing = (60 * each for each in minutes)
-    bench = Bench(Store(work / data), arena, settings, training, this_run, drawing, arguments.quick)
+    given = (arguments.budget, arguments.this_run, arguments.drawing, arguments.guided)
+    training, this_run, drawing, guided = (
+        60 * each for each in ((0.05, 1e6, 0.01, 0.01) if arguments.quick else given)
+    )
+    bench = Bench(Store(work / data), arena, settings, training, this_run, drawing, guided, arguments.quick)
     trained = train(bench)
     if trained is None:
         console.print("the time is up: give the same command again to go on")
@@ -158,37 +165,46 @@ def _resumed(store: Store, request: FitRequest) -> FitRequest:
 def drawn(bench: Bench, generator: Generator, name: str, condition: Condition | None) -> tuple[Records, float]:
     """As many records as fit into the time, a batch after the other, and how many in a second; those of earlier runs
     count."""
+    rows, most = (ROWS, bench.drawing) if condition is None else (GUIDED_ROWS, bench.guided)
     parts, seconds, begun, number = [], 0.0, time.monotonic(), 0
-    while number == 0 or time.monotonic() - begun < bench.drawing:
+    while number == 0 or time.monotonic() - begun < most:
         key = f"drawn/{name}/{number}"
         if not bench.store.has(key):
             method = "auto" if condition is None else "langevin"
             with timed() as took:
-                records = generator.sample(SampleRequest(ROWS, number, condition, method=method, steps=bench.calls))
+                records = generator.sample(SampleRequest(rows, number, condition, method=method, steps=bench.calls))
             bench.store.save_records(key, records)
             bench.store.write(key, {"seconds": took[0]})
         parts.append(bench.store.load_records(key))
         seconds, number = seconds + bench.store.read(key)["seconds"], number + 1
-    return Records.concatenate(parts), number * ROWS / seconds
+    return Records.concatenate(parts), number * rows / seconds
 
 
 # ---- what it gives
 
 
 def measure(bench: Bench, generator: Generator, figures: Figures, path: Path | None) -> None:
+    our_generator = _ours(bench)
+    independent = generator_named(YARDSTICK).fit(FitRequest(bench.arena.train))
+    _nats(bench, {PAPER: generator, OURS: our_generator, YARDSTICK: independent}, figures)
     paper, rate = drawn(bench, generator, "unconditional", None)
     n = len(paper)
-    ours, cost = _ours(bench, n)
-    shape = generator_named(YARDSTICK).fit(FitRequest(bench.arena.train)).sample(SampleRequest(n))
+    with timed() as took:
+        ours = our_generator.sample(SampleRequest(n))
     floor = real_cohort(bench.arena, n, 0)
-    cohorts = {f"{REAL} records": floor, PAPER: paper, OURS: ours, YARDSTICK: shape}
+    cohorts = {f"{REAL} records": floor, PAPER: paper, OURS: ours, YARDSTICK: independent.sample(SampleRequest(n))}
     found = {name: fidelity_of(cohort, bench.arena, 0) for name, cohort in cohorts.items()}
     rows = [[name, *(_text(cell[metric]) for metric in FIDELITY)] for name, cell in found.items()]
     show(f"the {bench.arena.train.n_codes} most common codes, {n:,} records each", ["", *FIDELITY.values()], rows)
     trained = bench.store.find("trained") or {}
     costs = [
         [PAPER, f"{trained.get('seconds', 0):.0f}", f"{rate:.3g}", str(bench.calls)],
-        [OURS, f"{cost['seconds']:.0f}", f"{cost['records_per_second']:.3g}", str(cost["calls"])],
+        [
+            OURS,
+            f"{bench.store.read('ours')['seconds']:.0f}",
+            f"{n / took[0]:.3g}",
+            str(our_generator.steps_of(SampleRequest(n))),
+        ],
     ]
     show("costs", ["", "training s", "records / s", "network calls"], costs)
     _guided(bench, generator, paper)
@@ -199,7 +215,20 @@ def measure(bench: Bench, generator: Generator, figures: Figures, path: Path | N
     figures.finish(path)
 
 
-def _ours(bench: Bench, n: int) -> tuple[Records, Cell]:
+def _nats(bench: Bench, generators: Mapping[str, Generator], figures: Figures) -> None:
+    """How likely each finds unseen records: told before any is drawn, which takes an hour."""
+    some, rows = subset(bench.arena.test, 64 if bench.quick else NATS_OF), []
+    for name, generator in generators.items():
+        log_loss = generator.log_loss()
+        assert log_loss is not None
+        nats, error = log_loss(some)
+        rows.append([name, f"{nats:.2f}", f"{error:.2f}"])
+        if name in (PAPER, OURS):
+            figures.add(f"paper_network.nats{'' if name == PAPER else '_ours'}", nats, "nats")
+    show(f"nats of {len(some):,} unseen records", ["", "mean", "standard error"], rows)
+
+
+def _ours(bench: Bench) -> Generator:
     """Preset `fast` on the same codes."""
     settings = D3PM.changed(PRESETS["fast"], {"training": {"epochs": 2}} if bench.quick else {}).values
     if not bench.store.has("ours"):
@@ -207,11 +236,7 @@ def _ours(bench: Bench, n: int) -> tuple[Records, Cell]:
             generator = D3PMGenerator.fit(FitRequest(bench.arena.train, bench.arena.holdout, settings))
         bench.store.save_model("model-ours", generator)
         bench.store.write("ours", {"seconds": took[0]})
-    trained = bench.store.load_model("model-ours")
-    with timed() as took:
-        records = trained.sample(SampleRequest(n))
-    cell = {"records_per_second": n / took[0], "calls": trained.steps_of(SampleRequest(n))}
-    return records, cell | bench.store.read("ours")
+    return bench.store.load_model("model-ours")
 
 
 def _guided(bench: Bench, generator: Generator, unconditional: Records) -> None:
@@ -234,7 +259,8 @@ def _arguments() -> argparse.Namespace:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--budget", type=float, default=60.0, metavar="MINUTES", help="of training in all")
     parser.add_argument("--this-run", type=float, default=1e6, metavar="MINUTES", help="of training in this run")
-    parser.add_argument("--drawing", type=float, default=30.0, metavar="MINUTES", help="of drawing, for each cohort")
+    parser.add_argument("--drawing", type=float, default=45.0, metavar="MINUTES", help="of unconditional drawing")
+    parser.add_argument("--guided", type=float, default=5.0, metavar="MINUTES", help="of drawing, for each disease")
     parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="checkpoints, records, figures")
     return parser.parse_args()
 
