@@ -44,7 +44,7 @@ def same(a: D3PMGenerator, b: D3PMGenerator) -> bool:
 def test_a_family_is_several_codes_but_not_all() -> None:
     codes = ["ICD9DX:250", "ICD9DX:251", "ICD9DX:278", "ICD9DX:300", "SNOMED:1"]
     kin = Kin(torch.from_numpy(families(codes)), 3)
-    system, one, two, three = kin.families.tolist()
+    system, one, two, three = kin.families.T.tolist()
     assert system[0] == system[3] != NOBODY == system[4]
     assert one[0] == one[2] != system[0] and one[3] == NOBODY
     assert two[0] == two[1] != NOBODY == two[2] and three == [NOBODY] * 5

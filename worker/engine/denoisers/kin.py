@@ -18,7 +18,7 @@ TABLES = {"kin.present": "present.weight", "kin.out": "out.weight"}  # of famili
 class Kin(nn.Module):
     """The families' parts of a network's input and output tables, (families, width) each."""
 
-    families: Tensor  # (levels, N) the number of each code's family, 0 where it is alone or with everybody
+    families: Tensor  # (N, levels) the number of each code's family, 0 where it is alone or with everybody
 
     def __init__(self, families: Tensor, width: int) -> None:
         """`families` (levels, N), as ehr.codes.families has them."""
@@ -29,13 +29,13 @@ class Kin(nn.Module):
             is_one = (members > 1) & (members < len(names))
             number = torch.where(is_one, is_one.long().cumsum(0) + last, NOBODY)
             numbered[level], last = number[of_code], last + int(is_one.sum())
-        self.register_buffer("families", numbered, persistent=False)
+        self.register_buffer("families", numbered.T.contiguous(), persistent=False)
         self.present = nn.Parameter(torch.zeros(last + 1, width, device=families.device))
         self.out = nn.Parameter(torch.zeros(last + 1, width, device=families.device))
 
     def rows(self, table: Tensor) -> Tensor:
         """What the families of each code have together, (N, width), by their `table`."""
-        return F.embedding(self.families, table, padding_idx=NOBODY).sum(0)
+        return F.embedding_bag(self.families, table, mode="sum", padding_idx=NOBODY)  # gathered rows take half a step
 
     @torch.no_grad()
     def taken_in(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
