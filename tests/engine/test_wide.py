@@ -1,5 +1,7 @@
 """Wide vocabularies: nothing of N x N numbers, and what is kept instead agrees with it."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -126,15 +128,18 @@ def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.M
 @torch.no_grad()
 def test_what_is_read_anew_is_what_a_new_reading_says() -> None:
     """The same codes are present, others are hidden again; and a code is added."""
-    for network in networks(AbsorbingNoise):
+    order = torch.randperm(CODES, generator=torch.Generator().manual_seed(1))
+    for network, known_order in itertools.product(networks(AbsorbingNoise), (None, order)):
         x = torch.from_numpy(records(40, 5).to_dense(np.uint8))
-        reading, every = network.reading(torch.full_like(x, HIDDEN), x.sum(1) + 1), torch.arange(CODES)
+        every = torch.arange(CODES)
+        reading = SparseReading(network, torch.full_like(x, HIDDEN), x.sum(1) + 1, order=known_order)
         reading.reveal(every, x == 1)
         rows = torch.tensor([3, 8, 30])
         known = torch.where(x[rows] == 1, x[rows], HIDDEN)
         known[:, 5] = x[rows, 5]
         again, new = reading.anew(known, rows), network.reading(known, x.sum(1)[rows] + 1)
         torch.testing.assert_close(again.logits(every), new.logits(every))
+        torch.testing.assert_close(again.every(), new.logits(every))
         codes = torch.tensor([int((row == HIDDEN).nonzero()[2]) for row in known])
         again.add(torch.arange(3), codes)
         known[torch.arange(3), codes] = 1

@@ -261,7 +261,6 @@ def _fill(
     short = (left > 0).nonzero().squeeze(1)
     if len(short) == 0:
         return
-    every = torch.arange(start.shape[1], device=start.device)
     told = reading.x[short]
     x = torch.where(told == PRESENT, told, start[short])
     if groups is not None:
@@ -270,7 +269,7 @@ def _fill(
     while len(short) > 0:
         if keeping is not None:
             possible &= ~keeping.forbidden[short]
-        codes, found = _one(torch.sigmoid(again.logits(every)) * possible, generator)
+        codes, found = _one(again.every().sigmoid_().mul_(possible), generator)
         rows = found.nonzero().squeeze(1)
         codes = codes[rows]
         reading.x[short[rows], codes] = PRESENT

@@ -103,6 +103,10 @@ class Reading:
         t = ((self.x == HIDDEN).float().mean(1) * timesteps).round().long().clamp(1, timesteps)
         return self.denoiser.in_batches(self.x, t, self.size)[:, codes]
 
+    def every(self) -> Tensor:
+        """The same of all codes, (B, N)."""
+        return self.logits(torch.arange(self.denoiser.n_codes, device=self.x.device))
+
     def hidden(self, codes: Tensor) -> Tensor | None:
         """Of which of these codes nothing is known yet, (B, C); None: of all."""
         return self.x.index_select(1, codes) == HIDDEN

@@ -103,15 +103,17 @@ class Links:
     def of(self, codes: Tensor, rows: Tensor | slice) -> Tensor:
         """What they say of these codes, (rows, C); nothing of codes without links."""
         if not self.any_apart and self.tables is not None:
-            return self.of_always[rows].index_select(1, self.tables.place[codes])
-        place, told = self.place[codes], self.of_any[rows]
+            return _picked(self.of_always, rows, self.tables.place[codes])
+        place = self.place[codes]
         if self.paired is None:
-            return told.index_select(1, place)
-        return told.index_select(1, place.clamp(min=0)) * (place >= 0)
+            return _picked(self.of_any, rows, place)
+        return _picked(self.of_any, rows, place.clamp(min=0)) * (place >= 0)
 
     def added_to(self, logits: Tensor, rows: Tensor | slice) -> Tensor:
         """What they say of all codes added to the logits (rows, N), in place."""
-        told = self.of_any[rows]
+        if not self.any_apart and self.tables is not None:
+            return logits.add_(_picked(self.of_always, rows, self.tables.place))
+        told = _rows(self.of_any, rows)
         return logits.add_(told) if self.paired is None else logits.index_add_(1, self.paired, told)
 
     def take(self, rows: Tensor) -> "Links":
@@ -119,3 +121,14 @@ class Links:
         some = copy(self)
         some.of_always, some.of_any = self.of_always.index_select(0, rows), self.of_any.index_select(0, rows)
         return some
+
+
+def _rows(table: Tensor, rows: Tensor | slice) -> Tensor:
+    return table[rows] if isinstance(rows, slice) else table.index_select(0, rows)  # which copies rows whole
+
+
+def _picked(table: Tensor, rows: Tensor | slice, columns: Tensor) -> Tensor:
+    """These rows and columns of the table (B, M), (R, C)."""
+    if not isinstance(rows, slice) and len(rows) * table.shape[1] > len(table) * len(columns):
+        return table.index_select(1, columns).index_select(0, rows)  # the other way round copies more
+    return _rows(table, rows).index_select(1, columns)

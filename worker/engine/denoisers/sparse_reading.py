@@ -99,6 +99,26 @@ class SparseReading(Reading):
             self._note_present(rows, codes, from_scratch)
 
     def logits(self, codes: Tensor) -> Tensor:
+        network, told = self.network, self._read()
+        if told.left is None or not network.adds_up:
+            return self._said(codes, told)[told.same_as]
+        self.calls += 1
+        first = -1 if self.in_order is None else self.in_order.first(codes)
+        if self.in_order is not None and first >= 0:
+            return self._in_order(self.in_order, first, codes, told)[told.same_as]
+        return self._adding_up(codes, told)[told.same_as]
+
+    def every(self) -> Tensor:
+        network, told = self.network, self._read()
+        logits = self._said_of_every(told)
+        if told.left is not None and network.adds_up:
+            hidden = self.x[told.some] == HIDDEN
+            shift = network.shift(logits, hidden, told.the_left, network.noise.groups)
+            logits += shift * (hidden & network.alone)
+        return logits[told.same_as]
+
+    def _read(self) -> Told:
+        """What the trunk makes of the records."""
         network, (some, same_as) = self.network, self._distinct()
         left = self.left()
         context = network.context(
@@ -110,14 +130,7 @@ class SparseReading(Reading):
         tilt = network.tilt(self.x, left, self.beside)
         if tilt is not None and network.from_tilt is not None:
             context = context + tilt[some].unsqueeze(1) * network.from_tilt
-        told = Told(network.trunk(self.sum[some] + context), some, same_as, left, tilt)
-        if left is None or not network.adds_up:
-            return self._said(codes, told)[same_as]
-        self.calls += 1
-        first = -1 if self.in_order is None else self.in_order.first(codes)
-        if self.in_order is not None and first >= 0:
-            return self._in_order(self.in_order, first, codes, told)[same_as]
-        return self._adding_up(codes, told)[same_as]
+        return Told(network.trunk(self.sum[some] + context), some, same_as, left, tilt)
 
     @property
     def _looks(self) -> bool:
@@ -135,6 +148,18 @@ class SparseReading(Reading):
             logits += self.beside.logits[:, codes]
         if told.tilt is not None and network.tilted is not None:
             logits += told.tilt[told.some].unsqueeze(1) * network.tilted[codes]
+        return logits
+
+    def _said_of_every(self, told: Told) -> Tensor:
+        """The same of all codes, in the order of the vocabulary, (rows, N): faster than to pick most of them."""
+        network = self.network
+        logits = F.linear(told.z, network.out.weight, network.out.bias)
+        if self.links is not None:
+            logits = self.links.added_to(logits, told.some)
+        if self.beside is not None:
+            logits += self.beside.logits
+        if told.tilt is not None and network.tilted is not None:
+            logits += told.tilt[told.some].unsqueeze(1) * network.tilted
         return logits
 
     def _adding_up(self, codes: Tensor, told: Told) -> Tensor:
@@ -170,10 +195,9 @@ class SparseReading(Reading):
         if first + len(codes) == len(tables.order):  # nothing comes after these
             elsewhere = torch.sigmoid(logits[:, now:]).sum(1)
         elif self.any_seldom:
-            if self._looks:  # all, in the order of the vocabulary, which is faster than to pick those that are open
-                every = F.linear(told.z, network.out.weight, network.out.bias)
-                every = every if self.links is None else self.links.added_to(every, told.some)
-                self._note_rate(every.sigmoid_() @ (self.open & (self.seldom > 0)).float(), told)
+            if self._looks:
+                every = self._said_of_every(told).sigmoid_()
+                self._note_rate(every @ (self.open & (self.seldom > 0)).float(), told)
             elsewhere = self.seldom_rate[told.some] * self.seldom_mass[told.some]
         groups = network.noise.groups.inside(tables.always[start:])
         shift = network.shift(open_always, None, told.the_left, groups, elsewhere)
