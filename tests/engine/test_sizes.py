@@ -20,6 +20,14 @@ def test_open_codes_add_up_to_what_is_left_and_known_ones_do_not_count() -> None
     assert torch.allclose(p.sum(1)[within], left[within].float(), rtol=0.02)
 
 
+def test_rare_codes_that_are_not_asked_shift_with_the_others() -> None:
+    logits, left = random(200, 60) - 3, torch.arange(200) % 9 + 1
+    logits[:, 20:] -= 3
+    rare = torch.sigmoid(logits[:, 20:]).sum(1)
+    told = shift_to_size(logits[:, :20], None, left, None, rare)
+    torch.testing.assert_close(told, shift_to_size(logits, None, left, None), atol=0.03, rtol=0.0)
+
+
 def test_where_nothing_is_left_nothing_comes() -> None:
     logits = random(5, 20)
     shift = shift_to_size(logits, torch.ones(5, 20, dtype=torch.bool), torch.zeros(5, dtype=torch.long), None)

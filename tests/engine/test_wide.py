@@ -120,7 +120,7 @@ def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.M
         torch.testing.assert_close(some.seldom_mass, (some.x == HIDDEN).float() @ some.seldom)
     if not ordered:  # in order, what rare codes add up to is shifted without looking at each
         assert apart[0] < 1e-6 and apart[5] < 1e-6
-    assert 0 < max(apart) < 0.02
+    assert 0 < max(apart) < 0.003
     some.keep(torch.arange(3))
     assert len(some.seldom_rate) == 3
 
