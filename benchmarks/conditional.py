@@ -217,19 +217,27 @@ def main() -> None:
     if quick:
         train, test = subset(train, 2_000), subset(test, 1_000)
     started, everyone = time.perf_counter(), Records.concatenate([train, test])
+    n = 512 if quick else RECORDS
+    without: dict[str, Callable[[], None]] = {
+        "growth": lambda: growth(quick, figures),
+        "truth": lambda: truth_quality(quick, work),
+    }
+    for name, run in without.items():
+        if name in (arguments.only or without):
+            run()
+    if arguments.only and not set(arguments.only) - set(without):
+        figures.finish(arguments.json)
+        return
     best, took = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, vocabulary, work)
     figures.add("best.train_seconds", took.seconds, "s")
     figures.add("train.seconds_to_29", took.to_reach, "s until held-out records have 29.0 nats")
-    n = 512 if quick else RECORDS
     stages: dict[str, Callable[[], None]] = {
         "slices": lambda: slice_quality(best, everyone, vocabulary, quick, figures),
-        "truth": lambda: truth_quality(quick, work),
         "fidelity": lambda: best_quality(best, train, test, n, figures),
         "utility": lambda: utility(best, train, test, vocabulary, quick, figures),
         "unseen": lambda: unseen(best, train, test, quick, figures),
         "speed": lambda: speed(best, quick, figures),
         "peak": lambda: share_of_peak(best, quick, figures),
-        "growth": lambda: growth(quick, figures),
         "calls": lambda: fidelity_by_calls(best, train, test, n),
         "million": lambda: million(figures, quick),
     }

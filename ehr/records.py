@@ -69,7 +69,8 @@ class Records:
     def from_dense(cls, x: ArrayLike) -> "Records":
         """Records from a (batch of a) 0/1 array of shape (R, N)."""
         x = np.asarray(x)
-        rows, codes = np.nonzero(x)  # row-major: already sorted
+        # row-major: already sorted; in one dimension it is found several times as fast
+        rows, codes = np.divmod(np.flatnonzero(x != 0), max(x.shape[1], 1))
         return cls(indptr_of(np.bincount(rows, minlength=len(x))), codes.astype(np.int32), x.shape[1])
 
     @classmethod

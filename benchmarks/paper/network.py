@@ -1,6 +1,7 @@
 """The paper's own network on the 100 most common codes, for as long as it may have, beside ours on the same codes.
 
-python -m benchmarks.paper.network --data DIR --budget 120 --drawing 60 --guided 10 [--this-run MINUTES] [--work DIR]
+python -m benchmarks.paper.network --data DIR --budget 120 --drawing 60 --guided 10 [--diseases K] [--this-run MINUTES]
+                                [--work DIR]
 
 A few steps are timed, and it is trained with as many as fit into --budget. Training goes on from its last checkpoint
 and drawing from its last batch, so the hours may be given in pieces: give the same command again. Records are drawn
@@ -62,6 +63,7 @@ class Bench:
     this_run: float  # of them, in this run
     drawing: float
     guided: float
+    diseases: int | None  # that are guided to; None: all
     quick: bool
 
     @property
@@ -79,7 +81,9 @@ def main() -> None:
     training, this_run, drawing, guided = (
         60 * each for each in ((0.05, 1e6, 0.01, 0.01) if arguments.quick else given)
     )
-    bench = Bench(Store(work / data), arena, settings, training, this_run, drawing, guided, arguments.quick)
+    bench = Bench(
+        Store(work / data), arena, settings, training, this_run, drawing, guided, arguments.diseases, arguments.quick
+    )
     trained = train(bench)
     if trained is None:
         console.print("the time is up: give the same command again to go on")
@@ -242,7 +246,7 @@ def _ours(bench: Bench) -> Generator:
 def _guided(bench: Bench, generator: Generator, unconditional: Records) -> None:
     """The share of records with each disease: real, unconditional, and guided as in the paper."""
     rows = []
-    for label in bench.arena.labels:
+    for label in bench.arena.labels[: bench.diseases]:
         condition = Condition.of(bench.arena.train.n_codes, any_of=[label.codes])
         guided, _ = drawn(bench, generator, f"guided-{label.name}", condition)
         shares = (_share(label, bench.arena.test, protected=True), _share(label, unconditional), _share(label, guided))
@@ -261,6 +265,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--this-run", type=float, default=1e6, metavar="MINUTES", help="of training in this run")
     parser.add_argument("--drawing", type=float, default=45.0, metavar="MINUTES", help="of unconditional drawing")
     parser.add_argument("--guided", type=float, default=5.0, metavar="MINUTES", help="of drawing, for each disease")
+    parser.add_argument("--diseases", type=int, metavar="K", help="guide to so many, the first of the list; all")
     parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="checkpoints, records, figures")
     return parser.parse_args()
 

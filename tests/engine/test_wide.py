@@ -99,7 +99,7 @@ def test_a_wide_model_learns_is_stored_and_draws() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("ordered", [False, True])
 def test_rare_codes_are_seldom_asked_for_the_sake_of_sizes(monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
-    """At the first call and at one in five all codes are asked; at others the rare ones count as they did then."""
+    """At the first and the fifth call all codes are asked; at others the rare ones count as they did then."""
     network = networks(AbsorbingNoise)[1]
     rare = network.prevalence.argsort(descending=True, stable=True)[12:]
     network.out.bias[rare] -= 2  # so that together they are a third of a record, as in a wide vocabulary

@@ -239,7 +239,8 @@ def _set_aside_finished(
         finished &= keeping.to_come(reading.x) == 0
     if int(finished.sum()) * 8 < len(rows):
         return rows
-    x_0[rows[finished]] = is_present(reading.x[finished])
+    done = finished.nonzero().squeeze(1)
+    x_0.index_copy_(0, rows[done], is_present(reading.x.index_select(0, done)))
     going_on = (~finished).nonzero().squeeze(1)
     reading.keep(going_on)
     if keeping is not None:

@@ -68,7 +68,7 @@ def shift_to_size(
     A record of a known size has just `left` (B,) codes among its open ones (B, C), None for all, which independent
     log-odds (B, C) keep on average only. The gradient of the loss does not see the shift: moving all open codes
     together changes nothing where they add up already. Members of `groups` (columns of the C) are left alone, their
-    number is certain. So many codes (B,) are expected `elsewhere` before a shift, among rare open ones that are not asked.
+    number is certain. So many codes (B,) are expected `elsewhere` before a shift, among rare open ones not asked.
     """
     to_come = left.float()
     members = None if groups is None or len(groups) == 0 else groups.codes

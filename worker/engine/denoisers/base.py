@@ -131,7 +131,7 @@ class Reading:
 
     def keep(self, rows: Tensor) -> None:
         """Forget all records but `rows`."""
-        self.x = self.x[rows]
+        self.x = self.x.index_select(0, rows)  # which copies rows whole, where indexing goes from number to number
         self.size = None if self.size is None else self.size[rows]
 
 

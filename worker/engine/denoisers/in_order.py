@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from worker.engine.denoisers.sparse import SparseDenoiser
 
 # A record's size speaks of all its hidden codes. So many, the most common, are asked at every call how much of it is
-# theirs; the others, a small part of most records, are asked for that at few calls.
-ALWAYS_ASKED = 512
+# theirs; the others, a small part of most records, are asked for that at few calls: what is known first
+# tells most of it.
+ALWAYS_ASKED, LOOKS = 512, frozenset(5**power for power in range(6))
 ROWS = 32
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from worker.engine.denoisers.base import Reading, is_present
 from worker.engine.denoisers.beside import Beside
-from worker.engine.denoisers.in_order import InOrder, Links, seldom_asked
+from worker.engine.denoisers.in_order import LOOKS, InOrder, Links, seldom_asked
 from worker.engine.noise import ABSENT, HIDDEN
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 # With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
-# Codes that are seldom asked how much of a record's size is theirs are asked at one call in so many.
-SELDOM = 5
 
 
 class Told(NamedTuple):
@@ -135,7 +133,7 @@ class SparseReading(Reading):
     @property
     def _looks(self) -> bool:
         """Whether codes that are seldom asked are asked at this call."""
-        return self.any_seldom and self.calls % SELDOM == 1
+        return self.any_seldom and self.calls in LOOKS
 
     def _said(self, codes: Tensor, told: Told) -> Tensor:
         """Log-odds of the codes, whatever the records' sizes, (rows, C)."""
@@ -279,7 +277,7 @@ class SparseReading(Reading):
     def keep(self, rows: Tensor) -> None:
         super().keep(rows)
         for name in ("sum", "present", "hidden_codes", "hidden_mass", "key", "seldom_rate", "seldom_mass"):
-            setattr(self, name, getattr(self, name)[rows])
+            setattr(self, name, getattr(self, name).index_select(0, rows))
         self.links = None if self.links is None else self.links.take(rows)
         self.beside = None if self.beside is None else self.beside.take(rows)
 
