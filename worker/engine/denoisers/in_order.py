@@ -82,24 +82,35 @@ class Links:
         self.table, self.tables = table, tables
         # what is said of codes that are always asked, in their order, and of any code, unless these are all
         self.of_always = self.of_any = torch.zeros(len(x), 0, device=x.device)
-        if tables is not None:
-            columns = place[tables.always]
-            self.to_always = table.index_select(1, columns.clamp(min=0)) * (columns >= 0)
-            self.of_always = torch.zeros(len(x), len(columns), device=x.device)
         self.any_apart = tables is None or len(tables.always) < x.shape[1]
+        if tables is not None:
+            self.columns = place[tables.always].clamp(min=0)
+            self.has_links = (place[tables.always] >= 0).float()
+            self.of_always = torch.zeros(len(x), len(self.columns), device=x.device)
+            if not self.any_apart:
+                self.to_always = self._always(table)
         if self.any_apart:
             self.of_any = torch.zeros(len(x), len(table), device=x.device)
+
+    def _always(self, rows: Tensor) -> Tensor:
+        """The columns of the codes that are always asked, in their order, of rows of the table."""
+        columns = rows.index_select(1, self.columns)
+        return columns if self.paired is None else columns.mul_(self.has_links)
 
     def add(self, rows: Tensor, codes: Tensor) -> None:
         """The codes are present in these records."""
         place = self.place[codes]
         if self.paired is not None:
             rows, place = rows[place >= 0], place[place >= 0]
-        if self.tables is not None:
+        if not self.any_apart:
             self.of_always.index_add_(0, rows, self.to_always.index_select(0, place))
-        if self.any_apart:  # few rows at a time, which stay in the cache between being picked and added
-            for some, at in zip(torch.split(rows, ROWS), torch.split(place, ROWS), strict=True):
-                self.of_any.index_add_(0, some, self.table.index_select(0, at))
+            return
+        # few rows at a time, which stay in the cache between being picked and added
+        for some, at in zip(torch.split(rows, ROWS), torch.split(place, ROWS), strict=True):
+            picked = self.table.index_select(0, at)
+            self.of_any.index_add_(0, some, picked)
+            if self.tables is not None:
+                self.of_always.index_add_(0, some, self._always(picked))
 
     def of(self, codes: Tensor, rows: Tensor | slice) -> Tensor:
         """What they say of these codes, (rows, C); nothing of codes without links."""

@@ -1,6 +1,6 @@
 """How the sparse denoiser reads records as they are revealed."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from worker.engine.denoisers.base import Reading, is_present
 from worker.engine.denoisers.beside import Beside
 from worker.engine.denoisers.in_order import LOOKS, InOrder, Links, seldom_asked
+from worker.engine.denoisers.told import Told
 from worker.engine.noise import ABSENT, HIDDEN
 
 if TYPE_CHECKING:
@@ -17,22 +18,6 @@ if TYPE_CHECKING:
 
 # With a larger share of distinct records than this, all are read: copying rows about would eat up the little saved.
 MOSTLY_DISTINCT = 0.8
-
-
-class Told(NamedTuple):
-    """What a call tells of the records that are read."""
-
-    z: Tensor  # (rows, width) of the trunk
-    some: Tensor | slice  # which records these are
-    same_as: Tensor | slice  # for each record, which of these it is like
-    left: Tensor | None  # (B,) codes that are still to come
-    tilt: Tensor | None  # (B,)
-
-    @property
-    def the_left(self) -> Tensor:
-        """Codes still to come in the records that are read, (rows,)."""
-        assert self.left is not None
-        return self.left[self.some]
 
 
 class SparseReading(Reading):
@@ -194,8 +179,9 @@ class SparseReading(Reading):
             elsewhere = torch.sigmoid(logits[:, now:]).sum(1)
         elif self.any_seldom:
             if self._looks:
-                every = self._said_of_every(told).sigmoid_()
-                self._note_rate(every @ (self.open & (self.seldom > 0)).float(), told)
+                rare = (self.open & (self.seldom > 0)).float()
+                every = [self._said_of_every(part).sigmoid_() @ rare for part in told.parts()]
+                self._note_rate(torch.cat(every), told)
             elsewhere = self.seldom_rate[told.some] * self.seldom_mass[told.some]
         groups = network.noise.groups.inside(tables.always[start:])
         shift = network.shift(open_always, None, told.the_left, groups, elsewhere)
