@@ -21,7 +21,7 @@ from worker.engine.audit import audit_model
 from worker.engine.generators import FitRequest
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks, TrainingProgress
-from worker.tasks.decide import decided
+from worker.tasks.decide import Reference, decided
 from worker.tasks.reference import SHARE_OF_TRAINING, draw
 
 SHAPES = (
@@ -81,7 +81,8 @@ def _predicted_and_actual(
     held, train = records.take(np.arange(0, len(records), HOLDOUT)), _others(records)
     payload = TrainPayload(model_id="m", name="m", dataset_id="d", settings=changes, max_minutes=minutes)
     settings = D3PM.resolve(None, changes, Shape(len(train), train.n_codes))
-    decision = decided(payload, settings, lambda config: FitRequest(train, held, config), reference_seconds)
+    reference = Reference(REFERENCE_RECORDS, reference_seconds)
+    decision = decided(payload, settings, lambda config: FitRequest(train, held, config), reference)
     config = D3PMConfig(**decision.settings.values)
     assert decision.predicted_seconds is not None
     begun = time.perf_counter()

@@ -31,14 +31,14 @@ from benchmarks._shapes import DataShape
 from benchmarks._slices import SliceOutcome, measure_slices, slices
 from benchmarks._structured import Visits
 from benchmarks._trained import request_of, trained
-from benchmarks.auto import REFERENCE_SECONDS
+from benchmarks.auto import REFERENCE_RECORDS, REFERENCE_SECONDS
 from ehr.generators.auto import Shape
 from ehr.generators.d3pm import D3PM
 from ehr.records import Records
 from worker.contract import TrainPayload
 from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.metrics import Measurement, Result
-from worker.tasks.decide import decided
+from worker.tasks.decide import Reference, decided
 
 SHAPES: dict[str, DataShape | Visits] = {
     "clinic": DataShape(40_000, 250, 5),
@@ -123,8 +123,8 @@ def settings_of(data: Data, quick: bool, minutes: float | None) -> tuple[dict[st
     if minutes is None:
         return settings.values, math.inf
     payload = TrainPayload(model_id="m", name="m", dataset_id="d", settings=changes, max_minutes=minutes)
-    reference_seconds = 1.0 if quick else REFERENCE_SECONDS
-    decision = decided(payload, settings, lambda config: replace(learned, settings=config), reference_seconds)
+    reference = Reference(REFERENCE_RECORDS, 1.0 if quick else REFERENCE_SECONDS)
+    decision = decided(payload, settings, lambda config: replace(learned, settings=config), reference)
     return decision.settings.values, decision.most_seconds or math.inf
 
 

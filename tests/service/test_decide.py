@@ -20,19 +20,19 @@ from worker.engine.generators.d3pm import D3PMGenerator
 from worker.engine.training import Hooks
 from worker.engine.training.lessons import MOST
 from worker.tasks import decide as deciding
-from worker.tasks.decide import MARGIN, Decision, decide
-from worker.tasks.pace import LESSON, Pace, pace_of
+from worker.tasks.decide import MARGIN, Decision, Reference, decide, whole_job
+from worker.tasks.pace import LESSON, LOOKS_TO_DRAW, Pace, pace_of
 
 RECORDS = Records.from_sets([{i % 5, 5 + i % 3} for i in range(100_000)], 8)
 SHAPE = Shape(len(RECORDS), 8)
-SLOW, FAST = Pace(0.1, 512, 1e-5, 20.0), Pace(0.01, 512, 1e-6, 2.0)
+SLOW, FAST = Pace(0.1, 512, 1e-5, 20.0, kept_look=1e-3), Pace(0.01, 512, 1e-6, 2.0, kept_look=1e-3)
 
 
 class Attempts:
     """A job whose machine is as fast as told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        settings = SimpleNamespace(reference_seconds=20.0)
+        settings = SimpleNamespace(reference_seconds=20.0, reference_records=200_000)
         runtime = SimpleNamespace(store=FileStore(f"file://{folder}"), settings=settings)
         self.run: Any = SimpleNamespace(runtime=runtime, claim=SimpleNamespace(job_id=new_id(JOB)))
         self.measured, self._patch = 0, monkeypatch
@@ -61,6 +61,13 @@ def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempts:
 def config_of(decision: Decision) -> D3PMConfig:
     assert isinstance(decision.settings.config, D3PMConfig)
     return decision.settings.config
+
+
+def test_records_to_estimate_from_take_no_longer_than_to_draw_them() -> None:
+    config, sizes, reference = D3PMConfig(), (5_000, 0), Reference(200_000, 20.0)
+    seconds = [whole_job(Pace(0.01, 64, 1e-6, 2.0, kept_look=look), config, sizes, reference) for look in (1e-3, 1e-6)]
+    drawing = 200_000 * LOOKS_TO_DRAW * 1e-6
+    assert seconds[0] - seconds[1] == pytest.approx(20.0 - drawing, abs=0.2)
 
 
 def test_without_a_limit_the_machine_decides_about_the_forecast_alone(attempts: Attempts, tmp_path: Path) -> None:

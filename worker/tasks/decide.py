@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ehr.errors import StoreError
 from ehr.generators import ResolvedSettings, spec_named
@@ -31,6 +31,13 @@ FEWEST_EPOCHS = 8  # a network that would have fewer is made narrower
 RequestOf = Callable[[Config], FitRequest]
 
 
+class Reference(NamedTuple):
+    """What is drawn once, to estimate from, at most."""
+
+    records: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Decision:
     """Settings, and what the training with them should take."""
@@ -49,7 +56,9 @@ def decide(run: JobRun, payload: TrainPayload, shape: Shape, request_of: Request
     store, key = run.runtime.store, f"{layout.checkpoint_folder(run.claim.job_id)}/plan.json"
     kept = _kept(store, key)
     if kept is None:
-        decision = decided(payload, settings, request_of, run.runtime.settings.reference_seconds)
+        limits = run.runtime.settings
+        reference = Reference(limits.reference_records, limits.reference_seconds)
+        decision = decided(payload, settings, request_of, reference)
         try:
             store.write(key, json.dumps(_stored(decision), sort_keys=True).encode())
         except StoreError:  # another attempt, which was taken for dead, was quicker
@@ -80,32 +89,31 @@ def _stored(decision: Decision) -> dict[str, Any]:
     }
 
 
-def decided(
-    payload: TrainPayload, settings: ResolvedSettings, request_of: RequestOf, reference_seconds: float
-) -> Decision:
+def decided(payload: TrainPayload, settings: ResolvedSettings, request_of: RequestOf, reference: Reference) -> Decision:
     config = settings.config
     assert isinstance(config, D3PMConfig)
     request = request_of(config)
     sizes = len(request.train), 0 if request.holdout is None else len(request.holdout)
     pace = pace_of(request)
     if payload.max_minutes is None:
-        return Decision(settings, whole_job(pace, config, sizes, reference_seconds))
+        return Decision(settings, whole_job(pace, config, sizes, reference))
     within = MARGIN * 60 * payload.max_minutes
     # what comes after learning is paid from the same time, but learning has half of it in any case
-    allowed = max((within - pace.audit - reference_seconds) / (1 + SHARE_OF_TRAINING), within / 2)
+    allowed = max((within - pace.audit - reference.seconds) / (1 + SHARE_OF_TRAINING), within / 2)
     chosen, pace = fitted(allowed, config, pace, sizes, request_of)
     spec, reason = spec_named(payload.generator), settings.preset_reason
     if chosen is not config:
         reason = f"{reason}, made shorter for {payload.max_minutes:g} minutes"
     settings = spec.changed(chosen, payload.settings, settings.preset, reason)
     learning = max(allowed - pace.ending(chosen, sizes[0]), LEAST_LEARNING * allowed) / MARGIN
-    return Decision(settings, whole_job(pace, chosen, sizes, reference_seconds), round(learning, 1))
+    return Decision(settings, whole_job(pace, chosen, sizes, reference), round(learning, 1))
 
 
-def whole_job(pace: Pace, config: D3PMConfig, sizes: tuple[int, int], reference_seconds: float) -> float:
+def whole_job(pace: Pace, config: D3PMConfig, sizes: tuple[int, int], reference: Reference) -> float:
     """Seconds of learning, of the attacks after it, and of drawing records to estimate from."""
     learning = pace.expected(config, *sizes)
-    return round(learning + pace.audit + max(reference_seconds, SHARE_OF_TRAINING * learning), 1)
+    drawing = min(max(reference.seconds, SHARE_OF_TRAINING * learning), pace.drawing(reference.records))
+    return round(learning + pace.audit + drawing, 1)
 
 
 def fitted(

@@ -24,14 +24,14 @@ WARM_UP, BATCHES, MOST_SECONDS = 2, 14, 4.0  # steps, the first of which do not 
 TIMED_ON = 50_000  # training records: more change neither batches nor what a batch takes
 SLOW = 1.0  # seconds of a step
 LOOKED_AT, COUNTED = 1024, 8  # held-out records that are timed, and whose operations are counted
-LOOKS_TO_DRAW = 9  # a record: sixteen calls, each cheaper than one that asks for everything
+LOOKS_TO_DRAW = 5  # a record: sixteen calls, each cheaper than one that asks for everything
 RESTRAINTS_TRIED = 3  # of those that training ends with, on average
 # Of few records, passed over many times, held-out ones tell to stop before the last epoch as often as not: after so
 # much of the epochs (six simulated data sets made 0.56 to 0.93 of them, docs/decisions/0116).
 FEW_RECORDS, MANY_EPOCHS, MADE = 50_000, 48, 0.75
 LESSON = 0.8  # of a step: a look of the wide network, and a step of the narrow one
 # An audit looks at each of its people so often, as far as WORK operations for each attack allow, and compares them.
-LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.003
+LOOKS, ATTACKS, PERSON_SECONDS = 100, 6, 0.0005
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,11 @@ class Pace:
         """Of the lessons of a narrower network, and of drawing to correct it."""
         plan, per_epoch = Plan(config.training.epochs, self.batch, None, None), train // self.batch
         lessons = plan_of_lessons(plan, per_epoch).epochs * per_epoch if config.is_narrowed else 0
-        return lessons * LESSON * self.step + config.calibration_rounds * self.drawn * LOOKS_TO_DRAW * self.kept_look
+        return lessons * LESSON * self.step + config.calibration_rounds * self.drawing(self.drawn)
+
+    def drawing(self, records: int) -> float:
+        """Of drawing so many records."""
+        return records * LOOKS_TO_DRAW * self.kept_look
 
 
 def pace_of(request: FitRequest) -> Pace:
