@@ -32,6 +32,8 @@ from worker.evaluation import labels_in
 
 UTILITY_SEEDS = (3, 13, 23)
 ROLES = ("real", "value")
+UNTRAINED = ("growth", "truth")  # stages that do without the model that takes long
+STAGES = (*UNTRAINED, "slices", "fidelity", "utility", "unseen", "speed", "peak", "calls", "million", "before")
 
 
 # ---- quality
@@ -201,7 +203,7 @@ def _suppressed(count: int) -> str:
 def main() -> None:
     parser = options(__doc__ or "", data=True)
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep trained models here and start from them")
-    parser.add_argument("--only", nargs="+", metavar="STAGE", help="only some of the stages, by name")
+    parser.add_argument("--only", nargs="+", metavar="STAGE", choices=STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--before", type=Path, metavar="DIR", help="a checkout of an earlier version to be as fast as")
     parser.add_argument("--before-work", type=Path, metavar="DIR", help="the --work of that version, for its own model")
     arguments = parser.parse_args()
@@ -218,14 +220,11 @@ def main() -> None:
         train, test = subset(train, 2_000), subset(test, 1_000)
     started, everyone = time.perf_counter(), Records.concatenate([train, test])
     n = 512 if quick else RECORDS
-    without: dict[str, Callable[[], None]] = {
-        "growth": lambda: growth(quick, figures),
-        "truth": lambda: truth_quality(quick, work),
-    }
-    for name, run in without.items():
-        if name in (arguments.only or without):
-            run()
-    if arguments.only and not set(arguments.only) - set(without):
+    if "growth" in (arguments.only or UNTRAINED):
+        growth(quick, figures)
+    if "truth" in (arguments.only or UNTRAINED):
+        truth_quality(quick, work)
+    if arguments.only and set(arguments.only) <= set(UNTRAINED):
         figures.finish(arguments.json)
         return
     best, took = trained(f"best-{label}", _settings("fast" if quick else "best", quick), train, vocabulary, work)
